@@ -45,8 +45,13 @@ def _to_numpy(tensor: Any) -> Any:
     return (tensor.float() if wide else tensor).cpu().numpy()
 
 
-def spread_out(value: Any) -> str:
-    """Why a tensor whose parts are in several processes is refused; "" of any other."""
+def not_plain(value: Any) -> str:
+    """Why a tensor is refused that is in several processes, or in parts; "" of any other."""
+    if getattr(value, "is_nested", False):
+        return (
+            "is a nested tensor: take .values() and .offsets(), and make it of them inside, by "
+            "torch.nested.nested_tensor_from_jagged"
+        )
     if type(value).__name__ != "DTensor":
         return ""
     return (
@@ -55,10 +60,10 @@ def spread_out(value: Any) -> str:
     )
 
 
-def refuse_spread_out(what: str, tensors: Iterable[tuple[str, Any]]) -> None:
-    """RecordError where a named tensor has parts in other processes, which this one cannot read."""
+def require_plain(what: str, tensors: Iterable[tuple[str, Any]]) -> None:
+    """RecordError where a named tensor is none that can be read as one."""
     for name, tensor in tensors:
-        if why := spread_out(tensor):
+        if why := not_plain(tensor):
             raise RecordError(f"[{what}] {name} {why}")
 
 
@@ -67,7 +72,7 @@ def as_array(value: Any) -> Any:
     import numpy as np
     import torch
 
-    if why := spread_out(value):
+    if why := not_plain(value):
         raise TypeError(why)
     if isinstance(value, torch.Tensor | np.ndarray | np.generic | float | int):
         return np.asarray(value) if isinstance(value, float | int) else value

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
-from ..arrays import as_array, converter
+from ..arrays import as_array, converter, require_plain
 from ..errors import NO_GRADIENT, UsageError
 from ..format.operands import Output, output_of
 from ..recorder.arguments import Expected, Given
@@ -110,6 +110,7 @@ class Kernel:
         call = call.forward if isinstance(call, torch.nn.Module) else call
         bound = bound_arguments(call, *case.arguments)
         everything = {**bound, **case.weights}
+        require_plain("invariant", tensors_of(everything, lambda value: value).items())
 
         def read(returned: Any, given: Given) -> Observed:
             made = tree_map(_stand_in, returned)

@@ -65,7 +65,7 @@ def _rows(
 
 
 def _index(places: tuple[int, ...] | list[int], t: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(places, device=t.device)
+    return torch.tensor(places, dtype=torch.long, device=t.device)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

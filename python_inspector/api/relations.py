@@ -12,7 +12,7 @@ Batch = int | Mapping[str, int] | None
 """Which axis has the rows: one of all operands, or by operand; None: the leading one."""
 Names = str | Iterable[str] | Mapping[str, str]
 """Relations, or what each demands."""
-RELATIONS = ("batch", "position", "neighbours", "padding", "chunks", "repeat", "stream")
+RELATIONS = ("batch", "position", "neighbours", "padding", "chunks", "ragged", "repeat", "stream")
 WHOLE = ("repeat", "stream")
 """Those that need no rows: the same call again."""
 BITS, LIMITS = "bits", "limits"
@@ -33,6 +33,8 @@ class Variation:
     judged: tuple[int, ...] = ()
     fill: str = ""
     """What the floats of all other rows are: nan, inf, huge, zero; "": those of their sources."""
+    size: str = ""
+    """How long all other rows are, where those are sequences; "": as they were."""
 
 
 @dataclass(frozen=True)
@@ -109,20 +111,33 @@ def _position(count: int) -> Iterator[Variation]:
             yield Variation("position", f"with {words}", tuple(source), tuple(order))
 
 
-def _neighbours(count: int) -> Iterator[Variation]:
-    """Half of the rows, and then the other half, keep their operands."""
+def _halves(count: int, times: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
+    """Half of the rows, and then the other half, each time."""
     order = range(count)
     chance = random.Random(count)
-    for fill in ("nan", "inf", "huge", ""):
+    for it in times:
         kept = sorted(chance.sample(order, count // 2))
-        others = [row for row in order if row not in set(kept)]
-        for half in (kept, others):
-            first, own = half[0], set(half)
-            words = f"{fill} in {count - len(half)} other rows"
-            if not fill:
-                words = f"row {first} in the place of {count - len(half)} other rows"
-            source = tuple(row if row in own else first for row in order)
-            yield Variation("neighbours", f"with {words}", source, tuple(half), fill)
+        yield it, kept
+        yield it, [row for row in order if row not in set(kept)]
+
+
+def _ragged(count: int) -> Iterator[Variation]:
+    """Half of the sequences keep their lengths."""
+    for size, half in _halves(count, ("one token", "half their length", "twice their length")):
+        words = f"with {size} in {count - len(half)} other sequences"
+        yield Variation("ragged", words, tuple(range(count)), tuple(half), size=size)
+
+
+def _neighbours(count: int) -> Iterator[Variation]:
+    """Half of the rows keep their operands."""
+    order = range(count)
+    for fill, half in _halves(count, ("nan", "inf", "huge", "")):
+        first, own = half[0], set(half)
+        words = f"{fill} in {count - len(half)} other rows"
+        if not fill:
+            words = f"row {first} in the place of {count - len(half)} other rows"
+        source = tuple(row if row in own else first for row in order)
+        yield Variation("neighbours", f"with {words}", source, tuple(half), fill)
 
 
 def _padding(count: int) -> Iterator[Variation]:
@@ -136,5 +151,5 @@ def _padding(count: int) -> Iterator[Variation]:
 
 _MAKERS = {
     "batch": _batch, "chunks": _chunks, "position": _position, "neighbours": _neighbours,
-    "padding": _padding,
+    "padding": _padding, "ragged": _ragged,
 }  # fmt: skip

@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..recorder.one_call import Arguments
 from ..taps.generic import tensors_of
 from ..trace.copies import Copies
+from .ragged import Sequences, in_tokens, sequences_of
 from .relations import WHOLE, Asked, Batch, Variation, variations
 
 _ALIGNMENT = 64
@@ -31,26 +32,38 @@ class Rows:
     without: frozenset[str] = frozenset()
     """Operands that have none."""
     why: str = ""
+    sequences: Sequences | None = None
+    """Where these are the rows: tensors hold their tokens one after the other."""
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} (axis {axis})" for name, axis in self.axes.items())
+        of = ", ".join(f"{name} (axis {axis})" for name, axis in self.axes.items())
+        return f"the sequences in {of}" if self.sequences else of
+
+    def along(self, extent: int, variation: Variation) -> Variation:
+        """A variation of these rows as one of the places along an axis of this extent."""
+        offsets = self.sequences and self.sequences.of.get(extent)
+        return in_tokens(variation, offsets) if offsets else variation
 
     def of(self, output: str, shape: Sequence[int], batch: Batch) -> int | None:
         """The axis of an output that has these rows; None where none does."""
         operand = output.removesuffix("_after")
         if output != operand and (operand in self.axes or operand in self.without):
             return self.axes.get(operand)
+        if self.sequences and not isinstance(batch, Mapping):
+            have = [n in (self.count, *self.sequences.of) for n in shape]
+            return have.index(True) if True in have else None
         axis = next(iter(self.axes.values()), 0)
         if isinstance(batch, Mapping) and output in batch:
             axis = batch[output] % len(shape)
-        return axis if self.axes and len(shape) > axis and shape[axis] == self.count else None
+        counts = (self.count, *(self.sequences.of if self.sequences else ()))
+        return axis if self.axes and len(shape) > axis and shape[axis] in counts else None
 
     def planned(self, asked: Asked, *, streams: bool) -> list[Variation]:
         """All further calls, in their order."""
         return [
             it
             for relation in asked.demands
-            if relation != "stream" or streams
+            if (relation != "stream" or streams) and (relation != "ragged" or self.sequences)
             for it in variations(relation, self.count, most=self.most, floats=self.floats)
             if self.axes or relation in WHOLE
         ]
@@ -58,12 +71,15 @@ class Rows:
 
 def rows_of(arguments: Mapping[str, Any], batch: Batch) -> Rows:
     """The rows of all tensors that have the extent of the first floating one along an axis, the
-    leading one or `batch`; or of those that `batch` names."""
+    leading one or `batch`; or of those that `batch` names. Where an operand has offsets along that
+    axis the rows are sequences."""
     tensors = {
         name: t
         for name, t in tensors_of(arguments, lambda value: value).items()
         if t.layout is torch.strided
     }
+    if found := _of_sequences(tensors, batch):
+        return found
     axes = _named(tensors, batch) if isinstance(batch, Mapping) else _shared(tensors, batch)
     if not axes:
         return Rows({}, why=f"no operand has an axis {batch or 0}" if tensors else "no operand")
@@ -75,9 +91,43 @@ def rows_of(arguments: Mapping[str, Any], batch: Batch) -> Rows:
                 f"[batch] {name} has {own} rows along axis {axes[name]}, {next(iter(counts))} has "
                 f"{count}: the axes that batch= names must have the same extent"
             )
-    most = _SMALL // max(tensors[name].numel() // count for name in axes)
+    return _rows(tensors, axes, count)
+
+
+def _rows(
+    tensors: Mapping[str, torch.Tensor],
+    axes: Mapping[str, int],
+    count: int,
+    sequences: Sequences | None = None,
+) -> Rows:
+    most = _SMALL // max(1, *(tensors[name].numel() // count for name in axes))
     floats = any(tensors[name].is_floating_point() for name in axes)
-    return Rows(axes, count, most, floats, frozenset(tensors.keys() - axes.keys()))
+    without = frozenset(tensors.keys() - axes.keys())
+    return Rows(axes, count, most, floats, without, sequences=sequences)
+
+
+def _of_sequences(tensors: Mapping[str, torch.Tensor], batch: Batch) -> Rows | None:
+    """Tensors with all tokens, and those with an entry for each sequence: along the leading axis
+    where `batch` does not name it."""
+    if isinstance(batch, Mapping):
+        axes = _named(tensors, batch)
+    else:
+        axes = {name: batch or 0 for name, t in tensors.items() if t.ndim > (batch or 0) >= 0}
+    extents = {name: tensors[name].shape[axis] for name, axis in axes.items()}
+    floats = [n for name, n in extents.items() if tensors[name].is_floating_point()]
+    found = sequences_of(tensors, set(extents.values()))
+    if found is None or (floats and floats[0] not in found.of):
+        return None
+    packed = {name: axis for name, axis in axes.items() if extents[name] in found.of}
+    if not isinstance(batch, Mapping):
+        axes = {name: 0 for name, t in tensors.items() if t.ndim}
+    single = {
+        name: axis
+        for name, axis in axes.items()
+        if name not in packed and name not in found.given
+        and tensors[name].shape[axis] == found.count
+    }  # fmt: skip
+    return _rows(tensors, packed | single, found.count, found)
 
 
 def _named(tensors: Mapping[str, torch.Tensor], batch: Mapping[str, int]) -> dict[str, int]:
@@ -125,7 +175,8 @@ def varied(
     if not variation.source:
         return arguments, dict(bound)
     tensors = tensors_of(bound, lambda value: value)
-    copies = _WithRows({id(tensors[name]): axis for name, axis in rows.axes.items()}, variation)
+    axes = {id(tensors[name]): axis for name, axis in rows.axes.items()}
+    copies = _WithRows(axes, rows, variation)
     args, kwargs = arguments
     given = tuple(map(copies.of, args)), {name: copies.of(it) for name, it in kwargs.items()}
     return given, {name: copies.of(it) for name, it in bound.items()}
@@ -134,24 +185,33 @@ def varied(
 class _WithRows(Copies):
     """Copies of containers, with other rows in the tensors that have some."""
 
-    def __init__(self, axes: Mapping[int, int], variation: Variation) -> None:
+    def __init__(self, axes: Mapping[int, int], rows: Rows, variation: Variation) -> None:
         super().__init__(None, {}, {}, lazy=False)
-        self._axes, self._variation = axes, variation
+        self._axes, self._rows, self._variation = axes, rows, variation
 
     def of(self, value: Any, name: str = "") -> Any:
+        if type(value) is int and self._rows.sequences:
+            return self._rows.sequences.number_after(value, self._variation)
         if not isinstance(value, torch.Tensor):
             return super().of(value, name)
-        if id(value) not in self._axes:
-            return value
         if id(value) not in self.memo:
-            with torch.no_grad():
-                made = _with_rows(value.detach(), self._axes[id(value)], self._variation)
-            self.memo[id(value)] = value, made.requires_grad_(value.requires_grad)
+            self.memo[id(value)] = value, self._made(value)
         return self.memo[id(value)][1]
+
+    def _made(self, value: torch.Tensor) -> torch.Tensor:
+        sequences = self._rows.sequences
+        made = sequences.tensor_after(value, self._variation) if sequences else None
+        axis = self._axes.get(id(value))
+        if made is not None or axis is None:
+            return value if made is None else made
+        with torch.no_grad():
+            variation = self._rows.along(value.shape[axis], self._variation)
+            made = _with_rows(value.detach(), axis, variation)
+        return made.requires_grad_(value.requires_grad)
 
 
 def _with_rows(value: torch.Tensor, axis: int, variation: Variation) -> torch.Tensor:
-    source = torch.tensor(variation.source, device=value.device)
+    source = torch.tensor(variation.source, dtype=torch.long, device=value.device)
     made = _laid_out_as(value, axis, len(variation.source))
     made.copy_(value.index_select(axis, source))
     others = sorted(set(range(len(source))) - set(variation.judged))

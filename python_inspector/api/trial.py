@@ -73,6 +73,7 @@ class Trial:
         found = {
             name: Tried(name, demand, str(self._rows), self._why_not(name))
             for name, demand in self._asked.demands.items()
+            if name != "ragged" or self._rows.sequences or len(self._asked.demands) == 1
         }
         for number, it in enumerate(self.planned, first):
             tried = found[it.relation]
@@ -91,6 +92,8 @@ class Trial:
             return "the kernel is given no torch tensor of a device with streams"
         if relation in WHOLE:
             return ""
+        if relation == "ragged" and not self._rows.sequences:
+            return "no operand has offsets of sequences (cu_seqlens)"
         if self._rows.why:
             return f"{self._rows.why}; batch= names one"
         if not any(axis is not None for axis in self._axes.values()):
@@ -122,6 +125,11 @@ class Trial:
     def _axis(self, output: str, variation: Variation) -> int | None:
         return self._axes[output] if variation.source else None
 
+    def _along(self, output: str, variation: Variation) -> Variation:
+        axis = self._axis(output, variation)
+        extent = None if axis is None else self._base[output].shape[axis]
+        return variation if extent is None else self._rows.along(extent, variation)
+
     def _run(self, variation: Variation, number: int) -> tuple[Run | None, str]:
         """The varied call, and what is wrong with it apart from its bits."""
         kernel, bound = self._kernel, self._observed.arguments
@@ -142,7 +150,7 @@ class Trial:
             return False
         axis = self._axis(name, variation)
         other = as_tensor(run.outputs[name]) if name in run.outputs else None
-        found = difference(self._base[name], other, axis, variation)
+        found = difference(self._base[name], other, axis, self._along(name, variation))
         if found is None:
             return False
         count, where, words = found
@@ -159,6 +167,7 @@ class Trial:
             made = base.clone()
             if self._is_compared(name, variation):
                 axis = self._axis(name, variation)
-                made = put(made, as_tensor(run.outputs[name]), axis, variation)
+                along = self._along(name, variation)
+                made = put(made, as_tensor(run.outputs[name]), axis, along)
             out[name] = output_of(made)
         return out

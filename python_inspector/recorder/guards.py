@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..arrays import refuse_spread_out
+from ..arrays import require_plain
 from ..compatibility import model_warnings, rope_init_function
 from ..errors import RecordError
 from ..foreign import cache_in
@@ -54,7 +54,7 @@ def _refuse_always(model: torch.nn.Module) -> None:
         raise RecordError(
             f"[record] {training[0]} is in train mode: dropout is random; call model.eval() first"
         )
-    refuse_spread_out("record", (*model.named_parameters(), *model.named_buffers()))
+    require_plain("record", (*model.named_parameters(), *model.named_buffers()))
     if hasattr(model, "_orig_mod"):
         raise RecordError("[record] a compiled model hides its blocks; record the model as it was")
     implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)

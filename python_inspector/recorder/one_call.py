@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from ..arrays import refuse_spread_out
+from ..arrays import require_plain
 from ..effort import DEFAULT_RUNS
 from ..errors import NO_GRADIENT, RecordError
 from ..format.contract_words import in_order, misfit, spelled
@@ -150,7 +150,7 @@ class OneCallRecording:
         self._axes = OutputAxes(axes)
         refuse_training(self._module, self.name)
         own = (*self._module.named_parameters(), *self._module.named_buffers())
-        refuse_spread_out("check", own)
+        require_plain("check", own)
 
     def _use(self, weights: Mapping[str, Any]) -> None:
         self._weights = dict(weights)
@@ -168,12 +168,12 @@ class OneCallRecording:
 
     def run(self, arguments: Arguments) -> Ran:
         """Makes one call, as it is."""
-        again = self.again(arguments)
         bound = bound_arguments(self._call, arguments[0], {**arguments[1], **self._keywords})
-        refuse_spread_out("check", tensors_of(bound, lambda value: value).items())
+        require_plain("check", tensors_of(bound, lambda value: value).items())
+        again = self.again(arguments)
         with undisturbed():
             real, differentiates = _real(again)
-        refuse_spread_out("check", tensors_by_name(real.result).items())
+        require_plain("check", tensors_by_name(real.result).items())
         return Ran(again, bound, real, differentiates)
 
     def again(self, arguments: Arguments) -> Again:

@@ -12,7 +12,7 @@ from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
 
-from python_inspector import RecordError, UsageError, check, prepare, record
+from python_inspector import RecordError, UsageError, check, invariant, prepare, record
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -120,6 +120,22 @@ def test_tensors_of_several_processes_are_refused_by_name(mesh: DeviceMesh) -> N
         check(norm, like=lambda x, weight: spread(norm(x, weight), mesh), inputs=(x, weight))
     with pytest.raises(TypeError, match=rf"the function's output out {TEXT}"):
         check(lambda x, weight: spread(norm(x, weight), mesh), like=norm, inputs=(x, weight))
+
+
+def test_nested_tensors_are_refused_by_name_and_judged_as_their_parts() -> None:
+    x = torch.nested.nested_tensor([normal(3, 8), normal(5, 8)], layout=torch.jagged)
+    text = r"x is a nested tensor: take \.values\(\) and \.offsets\(\)"
+    with pytest.raises(RecordError, match=rf"\[check\] {text}"):
+        check(lambda x: x * 2, like=lambda x: x * 2, inputs=x)
+    with pytest.raises(RecordError, match=rf"\[invariant\] {text}"):
+        invariant(lambda x: x * 2, x)
+
+    def softmax(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor_from_jagged(values, offsets).softmax(-1).values()
+
+    inputs = x.values(), x.offsets()
+    assert check(softmax, like=lambda values, _: values.softmax(-1), inputs=inputs).passed
+    assert "sequences in values" in invariant(softmax, inputs).reason
 
 
 @pytest.mark.host
