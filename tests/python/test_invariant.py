@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from transformers import DynamicCache
 from verdict_schemas import valid
 
 from python_inspector import UsageError, Verdict, WrongError, check, draw, invariant
-from python_inspector.api import streams
 from python_inspector.api.relations import RELATIONS, variations
 from python_inspector.api.rows import rows_of, varied
 from python_inspector.cli import inspector as command
@@ -273,46 +271,6 @@ def test_unknown_words_are_refused(vary: Any, words: str) -> None:
 def test_a_kernel_that_makes_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="returns no tensor and writes to no argument"):
         invariant(lambda x: None, X)
-
-
-# --- Streams
-
-
-def on_the_default_stream(x: Tensor) -> Tensor:
-    with torch.cuda.stream(torch.cuda.default_stream(x.device)):
-        return x * 2
-
-
-@pytest.mark.skipif(X.device.type == "cpu", reason="the CPU has no streams")
-def test_a_kernel_on_the_default_stream_is_found() -> None:
-    assert broken(found(on_the_default_stream, X)) == {"stream"}
-    assert "stream 2" in invariant(lambda x: x * 2, X).reason
-
-
-class Streams:
-    """What torch.cuda has of them; `waits` are those of the host."""
-
-    def __init__(self) -> None:
-        self.waits = 0
-
-    def Stream(self, device: torch.device) -> Any:  # noqa: N802 -- as torch.cuda calls it
-        return device
-
-    def stream(self, stream: Any) -> Any:
-        return nullcontext(stream)
-
-    def synchronize(self, device: torch.device) -> None:
-        self.waits += 1
-
-
-def test_operands_come_late_to_another_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, seen = Streams(), []
-    monkeypatch.setattr(torch, "get_device_module", lambda device: made)
-    monkeypatch.setattr(streams, "_SIDE", 8)
-    x, ids = X.clone(), torch.arange(1, 6, device=X.device)
-    called = streams.on_another_stream(lambda *given: seen.extend(given) or x * 2, x.device)
-    assert torch.equal(called(x, ids, 3), X * 2) and made.waits == 2
-    assert seen[0] is x and torch.equal(seen[1], torch.arange(1, 6, device=X.device))
 
 
 # --- Other arrays, dtypes and layouts
