@@ -16,7 +16,7 @@ from ..json_lines import json_lines
 from . import Commands
 
 _MEASURED = Path(__file__).resolve().parents[1] / "corpus.jsonl.xz"
-_OURS = "check()"
+_OURS, _HARD = "check()", "check(hard=True)"
 _NOT_WRONG = ("pass", "blind")
 
 
@@ -28,14 +28,18 @@ class _Corpus:
     torch: str
     rows: list[dict[str, Any]]
 
-    def of(self, *, wrong: bool, wide: bool | None = None) -> list[dict[str, Any]]:
+    def of(
+        self, *, wrong: bool, wide: bool | None = None, hard: bool = False
+    ) -> list[dict[str, Any]]:
+        """`hard`: those of problems whose wrong kernels need hard operands to show."""
         return [
             row for row in self.rows
-            if bool(row.get("fault")) == wrong and wide in (None, row["dtype"] == "f32")
+            if bool(row.get("fault")) == wrong and ("plain" in row) == hard
+            and wide in (None, row["dtype"] == "f32")
         ]  # fmt: skip
 
     def asked(self, gate: str, row: dict[str, Any]) -> bool:
-        return gate == _OURS or row["dtype"] in self.gates[gate]
+        return gate in (_OURS, _HARD) or row["dtype"] in self.gates[gate]
 
 
 def add(commands: Commands) -> None:
@@ -65,7 +69,14 @@ def _read(file: Path) -> _Corpus:
 
 
 def _passes(gate: str, row: dict[str, Any]) -> bool:
-    return row["says"] in _NOT_WRONG if gate == _OURS else gate in row.get("passes", ())
+    if gate == _OURS:
+        return row.get("plain", row["says"]) in _NOT_WRONG
+    return row["says"] in _NOT_WRONG if gate == _HARD else gate in row.get("passes", ())
+
+
+def _judged_right(row: dict[str, Any]) -> bool:
+    """By all that check() is given."""
+    return _passes(_HARD, row) != bool(row.get("fault"))
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -92,11 +103,26 @@ def _gates(corpus: _Corpus) -> Iterator[str]:
     names = {row["kernel"] for row in found}
     yield ""
     yield f"{len(names)} wrong kernels pass a benchmark, in some dtype, and fail here"
+    yield from _need_hard(corpus)
     for row in corpus.rows:
-        if _passes(_OURS, row) == bool(row.get("fault")):
+        if not _judged_right(row):
             said = row["says"] + (f", {row['why']}" if row.get("why") else "")
             yield f"{_OURS} is wrong: {row['kernel']}, {row['dtype']}: {said}"
     yield f"on {corpus.device}, torch {corpus.torch}"
+
+
+def _need_hard(corpus: _Corpus) -> Iterator[str]:
+    """Of kernels that are counted apart."""
+    parts = [corpus.of(wrong=wrong, hard=True) for wrong in (True, False)]
+    if not any(parts):
+        return
+    yield "apart from these:"
+    rows = [["need hard operands", "wrong kernels passed", "right ones failed"]]
+    rows.append(["kernels", *(str(len(part)) for part in parts)])
+    for gate in (*corpus.gates, _OURS, _HARD):
+        counts = (_count(corpus, gate, part, passed=i < 1) for i, part in enumerate(parts))
+        rows.append([gate, *counts])
+    yield from _aligned(rows)
 
 
 def _count(corpus: _Corpus, gate: str, part: list[dict[str, Any]], *, passed: bool) -> str:

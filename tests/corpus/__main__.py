@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .measured import Measured
 
+NOT_WRONG = ("pass", "blind")
 LEAST = {"f32": 50.0, "bf16": 2.0, "f16": 2.0}
 """An error that is no rounding. Right kernels of float32 differ more among themselves: their own
 roundings are what they return, not the one that a 16-bit result has on top."""
@@ -58,6 +59,8 @@ def header(device: str) -> dict[str, object]:
 def _trouble(it: Measured, known: set[tuple[str, str]]) -> Iterator[str]:
     if it.fault and not it.error >= LEAST[it.dtype]:
         yield f"its error is {it.error} x what rounding may do, at least {LEAST[it.dtype]} wanted"
+    if it.fault and it.plain and it.plain not in NOT_WRONG:
+        yield f"it is {it.plain} without hard operands: it is no row of a problem that needs them"
     if it.misjudged and (it.kernel, it.dtype) not in known:
         yield f"{it.says} {it.why}".strip()
 

@@ -12,6 +12,7 @@ from . import (
     choices,
     compiled,
     elementwise,
+    hidden,
     images,
     losses,
     normalizations,
@@ -26,7 +27,7 @@ from .rows import Kernel
 
 TABLES = (
     norms, normalizations, attention, attention_forms, caches, products, quantised, elementwise,
-    reductions, choices, images, positions, losses, tricks,
+    reductions, choices, images, positions, losses, tricks, hidden,
 )  # fmt: skip
 
 

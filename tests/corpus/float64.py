@@ -54,13 +54,22 @@ class Truth:
     """What float64 gives for a problem, and what its right kernels are off by, in one dtype."""
 
     def __init__(
-        self, problem: Problem, right: Sequence[Kernel], dtype: str, device: str = "cpu"
+        self,
+        problem: Problem,
+        right: Sequence[Kernel],
+        dtype: str,
+        device: str = "cpu",
+        operands: Sequence[Any] | None = None,
     ) -> None:
+        """By default on operands of each of the problem's kinds."""
         self._relative = problem.relative
         self._cases: list[tuple[Any, list[Tensor], list[list[Tensor] | None]]] = []
         calls = [problem.like, *(it.fresh() for it in right if dtype in it.dtypes)]
-        for seed, kind in enumerate(problem.kinds):
-            inputs = problem.of(Values(kind, DTYPES[dtype], device, seed))
+        drawn = (
+            problem.of(Values(kind, DTYPES[dtype], device, seed))
+            for seed, kind in enumerate(problem.kinds)
+        )
+        for inputs in drawn if operands is None else operands:
             exact, _ = called(problem.like, tree_map(_double, inputs))
             made = [called(call, inputs)[0] for call in calls]
             allowed = [self._allowed(o, [y[i] for y in made]) for i, o in enumerate(exact)]
@@ -72,8 +81,9 @@ class Truth:
         info = torch.finfo(made[0].dtype)
         sizes = zip(*(_sizes(y, o, self._relative) for y in made), strict=True)
         least = _roundings(o, info.eps / 2, self._relative)
+        denormal = info.tiny * info.eps
         return [
-            torch.stack(of).nan_to_num(0, 0, 0).amax(0) + rounding + info.tiny
+            torch.stack(of).nan_to_num(0, 0, 0).amax(0) + rounding + denormal
             for of, rounding in zip(sizes, least, strict=True)
         ]
 

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
@@ -38,6 +39,8 @@ class Measured:
     """The status that check() gives."""
     why: str
     """Of a failure: the kind of the inputs, the gate, how far beyond its limit."""
+    plain: str = ""
+    """Where check() is given hard=True: the status without."""
 
     @property
     def misjudged(self) -> bool:
@@ -54,10 +57,29 @@ class Judge:
     def __init__(self, problem: Problem, dtype: str, device: str) -> None:
         self._cases = {
             kind: prepare(
-                problem.like, problem.of(Values(kind, DTYPES[dtype], device, i)), explain=False
+                problem.like,
+                problem.of(Values(kind, DTYPES[dtype], device, i)),
+                explain=False,
+                hard=problem.hard,
             )
             for i, kind in enumerate(problem.kinds)
         }
+
+    def operands(self) -> list[Any]:
+        """Of all cases, hard ones where the reference survives them."""
+        return [it.case.arguments[0] for judge in self._cases.values() for it in judge.cases]
+
+    def plain(self, row: Kernel) -> str:
+        """The status without hard cases, of a problem that has them."""
+        if not row.problem.hard:
+            return ""
+        (judge,) = self._cases.values()
+        try:
+            return judge(row.fresh()).cases[0].status
+        except WrongError as error:
+            return error.verdict.cases[0].status
+        except Exception:  # on a hard case: says() has its words
+            return "pass"
 
     def says(self, row: Kernel) -> tuple[str, str]:
         """The status, and the reason of a failure: the first kind of inputs that shows it."""
@@ -69,12 +91,18 @@ class Judge:
             except WrongError as error:
                 verdict = error.verdict
                 if verdict.status not in NOT_WRONG:
-                    return verdict.status, f"{kind}: {_reason(verdict)}"
+                    return verdict.status, f"{_hard_kind(verdict) or kind}: {_reason(verdict)}"
                 statuses.append(verdict.status)
             except Exception as error:
                 first = str(error).partition("\n")[0][:80]
                 return "error", f"{kind}: {type(error).__name__}: {first}"
         return "pass" if "pass" in statuses else statuses[0], ""
+
+
+def _hard_kind(verdict: Verdict) -> str:
+    """Of the first case that is wrong."""
+    wrong = (it for it in verdict.cases if it.status not in NOT_WRONG)
+    return next((it.checkpoint.partition(":")[2].partition("#")[0] for it in wrong), "")
 
 
 def _reason(verdict: Verdict) -> str:
@@ -90,13 +118,15 @@ def measure(rows: Sequence[Kernel], dtype: str, device: str) -> Iterator[Measure
     right = [it for it in rows if not it.fault]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        truth, judge = Truth(problem, right, dtype, device), Judge(problem, dtype, device)
+        judge = Judge(problem, dtype, device)
+        truth = Truth(problem, right, dtype, device, judge.operands())
         for row in rows:
             if dtype in row.dtypes:
                 error = float(f"{min(truth.error(row.fresh()), MOST):.2g}")
                 passes = tuple(it.name for it in GATES if it.passes(row, dtype, device))
                 says, why = judge.says(row)
-                yield Measured(row.name, dtype, row.fault, row.source, error, passes, says, why)
+                of = row.name, dtype, row.fault, row.source, error
+                yield Measured(*of, passes, says, why, judge.plain(row))
 
 
 def read(line: str) -> Measured:

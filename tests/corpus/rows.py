@@ -75,6 +75,8 @@ class Problem:
     """Whether rounding is relative to each element: nothing cancels."""
     share: float = 1.0
     """Of the elements that flashinfer-bench wants to match."""
+    hard: bool = False
+    """Whether its wrong kernels pass on values of these kinds, and need check(hard=True)."""
 
     def wrong(self, *rows: tuple[Any, ...]) -> Iterator[Kernel]:
         """A row: kind of fault, the fault, the kernel; where it was reported; the only dtype."""

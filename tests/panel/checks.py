@@ -36,6 +36,7 @@ class Trial:
     like: Callable[..., Any]
     cases: tuple[tuple[Any, ...], ...]
     """The operands of each call."""
+    hard: bool = False
 
 
 def themselves(seed: int) -> Iterator[Trial]:
@@ -59,7 +60,8 @@ def of_the_corpus(seed: int, *, wrong: bool) -> Iterator[Trial]:
                 for i, kind in enumerate(row.problem.kinds)
             )
             cases = tuple(map(row.problem.of, drawn))
-            yield Trial(f"{row.name}, {dtype}", wrong, row.fresh(), row.problem.like, cases)
+            problem, name = row.problem, f"{row.name}, {dtype}"
+            yield Trial(name, wrong, row.fresh(), problem.like, cases, problem.hard)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -79,7 +81,8 @@ def answer(trial: Trial) -> str:
     said = []
     for inputs in trial.cases:
         try:
-            said.append(check(trial.kernel, like=trial.like, inputs=inputs).status)
+            verdict = check(trial.kernel, like=trial.like, inputs=inputs, hard=trial.hard)
+            said.append(verdict.status)
         except WrongError as wrong:
             said.append(wrong.verdict.status)
         except Exception as error:

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,35 @@ def test_what_is_misjudged_is_named(
     assert "relu: wrong all the same" not in capsys.readouterr().out
     assert reports(["corpus", str(file)]) == 0
     table = capsys.readouterr().out
+    assert "need hard operands" not in table
     assert "check() is wrong: relu: right all the same, f32: pass" in table
     assert "check() is wrong: relu: wrong all the same, f32: fail, normal: " in table
+
+
+@pytest.mark.usefixtures("harness")
+def test_what_needs_hard_operands_is_counted_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = replace(_PROBLEM, kinds=("uniform",), hard=True)
+    rows = [
+        *problem.wrong(
+            ("sign", "the input", lambda x: x),
+            ("formula", "no row of this problem", lambda x: x + 1),
+        ),
+        *problem.right(("by maximum", lambda x: x.clamp_min(0))),
+    ]
+    monkeypatch.setattr("tests.corpus.catalogue.kernels", lambda device: {"relu": rows})
+    file = tmp_path / "corpus.jsonl.xz"
+    assert corpus.main(["--out", str(file)]) == 1
+    troubles = capsys.readouterr().out.splitlines()
+    assert troubles[0].startswith("relu: no row of this problem, f32: it is fail without hard")
+    assert reports(["corpus", str(file)]) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"^kernels +0 +0 +0 +0$", table, re.M)
+    assert re.search(r"^need hard operands .*\nkernels +2 +1$", table, re.M)
+    assert re.search(r"^check\(\) +1 +0\ncheck\(hard=True\) +0 +0$", table, re.M)
+    assert reports(["corpus", "--by-fault", str(file)]) == 0
+    assert "sign" not in capsys.readouterr().out
 
 
 _PROBLEM = Problem("relu", torch.relu, lambda v: (v(4, 8),), ("f32",))
@@ -162,6 +190,9 @@ def test_the_stored_table_counts_what_passes_elsewhere(capsys: pytest.CaptureFix
     assert passed["robust-kbench"][1] == "-"
     wrong = {name: int(cells[0]) for name, cells in passed.items()}
     assert wrong.pop("check()") < min(wrong.values())
+    hard = {line.split("  ")[0]: line.split()[-2:] for line in lines[14:21]}
+    assert hard["check()"][0] == lines[13].split()[-2], "they need hard=True"
+    assert hard["check(hard=True)"] == ["0", "0"]
     assert reports(["corpus", "--by-fault"]) == 0
     assert "precision" in capsys.readouterr().out
     assert reports(["corpus", "--list"]) == 0
