@@ -287,7 +287,6 @@ class Prepared:
         replay = self._files.keep(keep, outputs)
         if not replay:
             return verdict
-        print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
         return replace(verdict, replay=replay)
 
 

@@ -249,10 +249,13 @@ def test_the_command_times_what_passes(
         monkeypatch.setattr(module, name, value)
     files = place(tmp_path, PROBLEM, CANDIDATE.format(eps="1e-5", end="torch.relu(y)"))
     words = ["judge", "kernelbench", *map(str, files), "--inputs", "own", "--json", "--time"]
+    words += ["--hard", "ties,signed", "--keep", str(tmp_path / "kept")]
     monkeypatch.setattr("sys.argv", ["plumbline", *words])
     assert plumbline.main() == 0
     made = valid(json.loads(capsys.readouterr().out), "judged")
     assert set(made["inputs"]) == {"own", "timed"}
+    assert "3 of 3 cases pass" in made["inputs"]["own"]["reason"]
+    assert (tmp_path / "kept" / "call").is_dir()
     assert set(made["inputs"]["timed"]["timing"]["microseconds"]) == {
         "candidate", "like", "compiled",
     }  # fmt: skip
