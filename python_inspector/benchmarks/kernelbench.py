@@ -14,13 +14,17 @@ from typing import Any
 
 import torch
 
+from ..api.drawing import draw
 from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
 from ..recorder.training import changed_buffers, with_state
 from .files import apart, existing, loaded
-from .stated import HARD, OWN, Stated, hard
+from .stated import HARD, OWN, Stated
 from .tensors import placed
+
+KINDS = ("normal", "outliers", "small", "sparse")
+"""Of inputs that are drawn; those of the benchmark are seldom negative."""
 
 
 def stated(
@@ -45,7 +49,7 @@ def stated(
     model = model.to(device)
     changed = changed_buffers(model, own)
     arguments = (str(solution.resolve()), init, seed, device, evaluated, changed)
-    given = {OWN: own, HARD: tuple(hard(t, device) for t in own)}
+    given = {OWN: own, HARD: tuple(_drawn(t, device) for t in own)}
     if not any(isinstance(t, torch.Tensor) for t in own):
         given[HARD] = own
     return Stated(
@@ -59,6 +63,13 @@ def constructed(kind: Any, init: Sequence[Any], seed: int, evaluated: bool) -> A
     torch.manual_seed(seed)
     made = kind(*init)
     return made.eval() if evaluated and isinstance(made, torch.nn.Module) else made
+
+
+def _drawn(value: Any, device: str) -> Any:
+    """A draw in the shape of a tensor of floats; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return value
+    return draw(tuple(value.shape), value.dtype, kinds=KINDS, device=device)
 
 
 def candidate(

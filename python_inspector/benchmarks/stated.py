@@ -22,7 +22,6 @@ from ..api.checking import (
     timed_with,
     with_extra,
 )
-from ..api.drawing import draw
 from ..api.hard import flattened, hard_cases, kinds_of
 from ..api.inputs import Called, Case, cases_of, draws_of
 from ..api.keeping import require_place
@@ -34,8 +33,6 @@ from ..errors import RecordError, UsageError
 from ..recorder.callables import Torch, name_of
 
 OWN, HARD = "own", "hard"
-KINDS = ("normal", "outliers", "small", "sparse")
-"""Of hard inputs; those of benchmarks are seldom negative."""
 REPEAT = 2
 GOOD = ("pass", "blind", "unsupported")
 NARROW = re.compile(r'output "[^"]*" (is \w+, the recording has|holds) ')
@@ -186,10 +183,3 @@ def largest_error(verdict: Verdict) -> float:
     outputs = verdict.figures.get("outputs", ())
     found = [float(it["statistics"]["M_E"]) for it in outputs if it.get("statistics")]
     return max(found, default=math.nan)
-
-
-def hard(value: Any, device: str = "cpu") -> Any:
-    """A draw in the shape of a tensor of floats; anything else as it is."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
-        return value
-    return draw(tuple(value.shape), value.dtype, kinds=KINDS, device=device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from verdict_schemas import valid
 from python_inspector import Verdict
 from python_inspector.api import hardware, timed, timing
 from python_inspector.api.sealed import Sealed
-from python_inspector.benchmarks import kernelbench
+from python_inspector.benchmarks import backendbench, flashinfer, gpu_mode, kernelbench, opinfo
 from python_inspector.benchmarks.stated import judged, status_of
 from python_inspector.cli import plumbline
 from python_inspector.errors import UsageError
@@ -224,6 +225,11 @@ def test_what_had_ended_before_a_candidate_raises_is_judged(tmp_path: Path) -> N
     found = said(place(tmp_path, as_picky, picky))
     assert (found["own"].status, found["hard"].status) == ("pass", "unsupported")
     assert "the reference raises AssertionError" in found["hard"].reason
+
+
+@pytest.mark.parametrize("form", [kernelbench, backendbench, flashinfer, gpu_mode, opinfo])
+def test_an_adapter_is_short(form: ModuleType) -> None:
+    assert form.__file__ and len(Path(form.__file__).read_text().splitlines()) <= 150
 
 
 def test_the_command(
