@@ -67,14 +67,17 @@ def kept_apart(control: socket.socket) -> bool:
     return said == APART
 
 
-def ask(control: socket.socket, folder: Path, said: IO[bytes]) -> tuple[ForkedProcess, int]:
-    """Has the process at the other end fork one: that, and where its answers are read. Raises
-    OSError where there is none in time. This process is the one that orphans are given to."""
+def ask(
+    control: socket.socket, folder: Path, said: IO[bytes], life: socket.socket
+) -> tuple[ForkedProcess, int]:
+    """Has the process at the other end fork one: that, and where its answers are read; `life` is
+    its end of a lifeline. Raises OSError where there is none in time. This process is the one that
+    orphans are given to."""
     stdin, to_it = os.pipe()
     answers, its = os.pipe()
     job = os.fdopen(to_it, "wb")
     try:
-        socket.send_fds(control, [os.fsencode(folder)], [stdin, said.fileno(), its])
+        socket.send_fds(control, [os.fsencode(folder)], [stdin, said.fileno(), its, life.fileno()])
         number = control.recv(MOST)
         if not number:
             raise ConnectionError("it has ended")
@@ -86,17 +89,18 @@ def ask(control: socket.socket, folder: Path, said: IO[bytes]) -> tuple[ForkedPr
     finally:
         os.close(stdin)
         os.close(its)
+        life.close()
 
 
-def serve(control: socket.socket, *, apart: bool) -> tuple[Path, int] | None:
-    """In every process that is forked: its folder, and where its answers are written. In this one
-    None, once the other end is closed."""
+def serve(control: socket.socket, *, apart: bool) -> tuple[Path, int, int] | None:
+    """In every process that is forked: its folder, where its answers are written, its end of a
+    lifeline. In this one None, once the other end is closed."""
     with contextlib.suppress(OSError):  # it has been closed
         control.send(APART if apart else ALONE)
     while True:
         words = b""
         with contextlib.suppress(OSError):
-            words, descriptors, _, _ = socket.recv_fds(control, MOST, 3)
+            words, descriptors, _, _ = socket.recv_fds(control, MOST, 4)
         if not words:
             return None
         mine = _forked(control, descriptors)
@@ -105,7 +109,7 @@ def serve(control: socket.socket, *, apart: bool) -> tuple[Path, int] | None:
         if mine:
             folder = Path(os.fsdecode(words))
             os.environ["TMPDIR"], tempfile.tempdir = str(folder / "tmp"), None
-            return folder, descriptors[2]
+            return folder, descriptors[2], descriptors[3]
 
 
 def _forked(control: socket.socket, descriptors: list[int]) -> bool:

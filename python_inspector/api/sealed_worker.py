@@ -2,7 +2,7 @@
 confined before torch is imported, and waits for its job on standard input with all imports done.
 Where the kernel keeps processes apart it forks others until then, one for each function.
 
-usage: python -m python_inspector.api.sealed_worker FOLDER ANSWERS CONTROL
+usage: python -m python_inspector.api.sealed_worker FOLDER ANSWERS CONTROL LIFELINE
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import socket
 import sys
 from pathlib import Path
 
-from . import confined, forking
+from . import confined, forking, lifeline
 
 
 def main() -> None:
     folder, answers = Path(sys.argv[1]), int(sys.argv[2])
-    control = socket.socket(fileno=int(sys.argv[3]))
+    control, life = socket.socket(fileno=int(sys.argv[3])), int(sys.argv[4])
+    lifeline.end_with(life)
     apart = confined.enter(folder)
     import torch
 
@@ -26,7 +27,9 @@ def main() -> None:
 
     if its := forking.serve(control, apart=apart):
         os.close(answers)
-        folder, answers = its
+        os.close(life)
+        folder, answers, life = its
+        lifeline.end_with(life)
         if not confined.enter(folder):  # a function here could write into the process that waits
             os._exit(1)
         torch.seed()

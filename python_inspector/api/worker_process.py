@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..format.folders import in_memory
-from . import confined, forking, machine
+from . import confined, forking, lifeline, machine
 
 PERTURB = 1
 """MALLOC_PERTURB_: memory is filled with its complement, the bytes of sealed_calls.POISON."""
@@ -81,9 +81,10 @@ class Worker:
         process: subprocess.Popen[bytes] | forking.ForkedProcess,
         answers: int,
         said: IO[bytes],
+        life: socket.socket,
     ) -> None:
         self.folder = folder
-        self._process, self._answers, self._said = process, answers, said
+        self._process, self._answers, self._said, self._life = process, answers, said, life
         self._seen: set[int] = set()
         self._heard = b""
 
@@ -181,6 +182,7 @@ class Worker:
         self._process.wait()
         self._hang_up()
         os.close(self._answers)
+        self._life.close()
         self._said.close()
         quiet = 0
         while quiet < QUIET:
@@ -261,7 +263,8 @@ class WaitingWorker(Worker):
         self._apart: bool | None = None
         self._given = _given()
         answers, theirs = os.pipe()
-        passed = (theirs, control.fileno())
+        life, its = lifeline.of_a_worker()
+        passed = (theirs, control.fileno(), its.fileno())
         process = subprocess.Popen(
             [*launcher, sys.executable, "-m", f"{__package__}.sealed_worker", str(folder),
              *map(str, passed)],
@@ -271,7 +274,8 @@ class WaitingWorker(Worker):
         )  # fmt: skip
         os.close(theirs)
         control.close()
-        super().__init__(folder, process, answers, said)
+        its.close()
+        super().__init__(folder, process, answers, said, life)
 
     @property
     def is_current(self) -> bool:
@@ -291,7 +295,8 @@ class WaitingWorker(Worker):
         if not self._apart:
             return self
         folder, said = _new_places(self.folder)
-        return Worker(folder, *forking.ask(self._control, folder, said), said)
+        life, its = lifeline.of_a_worker()
+        return Worker(folder, *forking.ask(self._control, folder, said, its), said, life)
 
     def run(
         self, job: Mapping[str, Any], bounds: Bounds, talk: Callable[[Worker], None] | None = None
