@@ -105,7 +105,7 @@ def test_operands_of_a_sequence_go_with_it() -> None:
         ends = [s + it.cumsum(0)[-1:].sum(0) for it, s in zip(parts, state, strict=True)]
         return torch.cat([it + s for it, s in zip(parts, state, strict=True)]), torch.stack(ends)
 
-    given = (X, normal(4, 16), CU, CU.diff(), 13)
+    given = (X, normal(4, 16).to(X.device), CU, CU.diff(), 13)
     verdict = invariant(kernel, given)
     assert "x (axis 0), state (axis 0)" in verdict.reason
     assert not [it for it in verdict.not_judged if "stream" not in it]
@@ -120,7 +120,7 @@ def test_keys_may_have_other_lengths_than_queries() -> None:
         parts = zip(q.split(cu_q.diff().tolist()), k.split(cu_k.diff().tolist()), strict=True)
         return torch.cat([a + b.cumsum(0)[-1:].sum(0) for a, b in parts])
 
-    given = (X, normal(41, 16), CU, cu_k)
+    given = (X, normal(41, 16).to(X.device), CU, cu_k)
     assert "q (axis 0), k (axis 0)" in invariant(kernel, given).reason
     everything = lambda q, k, a, b: kernel(q, k, a, b) + 0 * k.sum()  # noqa: E731
     assert "neighbours" in broken(everything, given)

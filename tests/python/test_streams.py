@@ -114,7 +114,7 @@ def test_what_a_kernel_raises_on_another_stream_is_a_fault(made: Streams) -> Non
 
 
 def test_a_kernel_that_waits_passes(made: Streams) -> None:
-    verdict = invariant(lambda x, w: x * w, (X, normal(256)), ("repeat", "stream"))
+    verdict = invariant(lambda x, w: x * w, (X, normal(256).to(X.device)), ("repeat", "stream"))
     assert "repeat 2, stream 2" in verdict.reason and not verdict.not_judged
     assert made.calls.count("begin") == 2
 
