@@ -52,14 +52,14 @@ std::string answer_of(const OutputLimits& limits) {
   const KnownOutput& known = limits.known();
   std::string noise;
   for (const BitWay& way : known.ways) {
-    const ConformanceRule rule = rule_of(way, known.output, known.scales.layout.columns);
+    const ConformanceRule rule = rule_of(way, known.rule, known.scales.layout.columns);
     char digits[32];
     const auto end = std::to_chars(digits, digits + sizeof digits, noise_of_sums(rule)).ptr;
     noise.append(noise.empty() ? "" : ", ").append(digits, end);
   }
   return text("{\"record\": ", fields_text(record_fields(known)),
               ", \"limits\": ", fields_text(limit_fields(known)), ", \"noise\": [", noise,
-              "], \"alike\": ", limits.has_bits() && known.output.leaf ? "true" : "false", '}');
+              "], \"alike\": ", limits.has_bits() && known.rule.leaf ? "true" : "false", '}');
 }
 
 void judge_record(const OutputLimits& limits, std::span<const double> record, double* row) {

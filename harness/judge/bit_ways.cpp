@@ -27,18 +27,18 @@ std::vector<Stage> stages_of(const Operations& operations) {
   return out;
 }
 
-ConformanceRule rule_of(const BitWay& way, const OutputCase& output, int64_t columns) {
-  return conformance_rule(output, floors(output.contract, way.stages, 0), columns);
+ConformanceRule rule_of(const BitWay& way, const Rule& rule, int64_t columns) {
+  return conformance_rule(rule, floors(rule.contract, way.stages, 0), columns);
 }
 
-void fit(std::vector<BitWay>& ways, const OutputCase& output, int64_t columns) {
+void fit(std::vector<BitWay>& ways, const Rule& rule, int64_t columns) {
   for (BitWay& way : ways) {
     const double shown = way.bits ? bits_limit(*way.bits) : 0;
     way.passed = static_cast<double>(way.found.differ) <= std::max(way.found.limit, shown);
     SmallParts& parts = way.parts;
-    if (output.leaf) {
+    if (rule.leaf) {
       parts.distance_limit =
-          std::max(kLimits.furthest_bit, kLimits.furthest_of_others * output.others);
+          std::max(kLimits.furthest_bit, kLimits.furthest_of_others * rule.others);
     }
     if (way.bits && way.found.n > 0) {
       const double share = shown / static_cast<double>(way.found.n);
@@ -79,17 +79,17 @@ std::string words_of(const std::vector<BitWay>& ways, size_t at, bool follows) {
 }
 
 std::vector<size_t> hold_to(const std::vector<BitWay>& ways, int followed, size_t nearest,
-                            bool demanded, OutputCase& output) {
+                            bool demanded, Rule& rule, Allowance& allowance) {
   const bool follows = followed >= 0;
-  output.conformance = follows || output.leaf || demanded;
-  if (follows) output.rounding = ways[nearest].name;
+  rule.conformance = follows || rule.leaf || demanded;
+  if (follows) rule.rounding = ways[nearest].name;
   if (follows || demanded) {
-    output.bits = ways[nearest].bits;
-    output.stages = ways[nearest].stages;
+    allowance.bits = ways[nearest].bits;
+    rule.stages = ways[nearest].stages;
   }
   std::vector<size_t> peers;
   for (size_t i = 0; i < ways.size(); ++i) {
-    if (follows ? i == nearest : !output.leaf && ways[i].accurate) peers.push_back(i);
+    if (follows ? i == nearest : !rule.leaf && ways[i].accurate) peers.push_back(i);
   }
   return peers;
 }

@@ -34,9 +34,9 @@ bool cascades(const Operations& operations);
 std::vector<Stage> stages_of(const Operations& operations);
 
 // The rule for bits of an output that are those of this way.
-ConformanceRule rule_of(const BitWay& way, const OutputCase& output, int64_t columns);
+ConformanceRule rule_of(const BitWay& way, const Rule& rule, int64_t columns);
 // Says of each way whether y's bits are within its limits; what was measured is there.
-void fit(std::vector<BitWay>& ways, const OutputCase& output, int64_t columns);
+void fit(std::vector<BitWay>& ways, const Rule& rule, int64_t columns);
 // The first that y follows in all, else in the number of bits; -1: none.
 int followed_of(const std::vector<BitWay>& ways);
 // That one, or the one with the fewest other bits.
@@ -48,6 +48,6 @@ std::string words_of(const std::vector<BitWay>& ways, size_t nearest, bool follo
 // values: there the family is small, and no flip moves others. Else an output that follows none is
 // judged by its errors, compared with those of all ways.
 std::vector<size_t> hold_to(const std::vector<BitWay>& ways, int followed, size_t nearest,
-                            bool demanded, OutputCase& output);
+                            bool demanded, Rule& rule, Allowance& allowance);
 
 }  // namespace plumb::harness

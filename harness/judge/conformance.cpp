@@ -74,16 +74,16 @@ double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid
   return kLimits.conformance_noise * unit_roundoff(DType::f32) * middle;
 }
 
-ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors, int64_t columns) {
+ConformanceRule conformance_rule(const Rule& rule, const Floors& floors, int64_t columns) {
   ConformanceRule out{floors.accumulation,
-                      unit_roundoff(output.contract.storage),
-                      accumulation_floor(output.cascade_stages),
-                      output.cascade_outputs,
+                      unit_roundoff(rule.contract.storage),
+                      accumulation_floor(rule.cascade_stages),
+                      rule.cascade_outputs,
                       columns,
-                      output.leaf,
-                      output.others,
-                      output.contract.storage,
-                      output.bottleneck};
+                      rule.leaf,
+                      rule.others,
+                      rule.contract.storage,
+                      rule.bottleneck};
   if (flips_per_row(out) >= 1) out.cascade += accumulation_floor({out.bottleneck.stage});
   return out;
 }

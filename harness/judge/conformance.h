@@ -38,7 +38,7 @@ struct ConformanceRule {
   Bottleneck bottleneck{};
 };
 
-ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors, int64_t columns);
+ConformanceRule conformance_rule(const Rule& rule, const Floors& floors, int64_t columns);
 
 // Flips behind a bottleneck are no independent flips of outputs. One in r values of a row moves all
 // of the row's outputs together, each by 1 / sqrt(r) of its ulp: up to 2 / sqrt(r) of them change,

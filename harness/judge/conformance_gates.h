@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "harness/judge/limit_basis.h"
@@ -18,16 +19,18 @@ struct MeasuredBits {
   bool few = true;  // so few differ that the parts say something
 };
 
-// Of other outputs than y, looked at where y's bits are beyond their limits.
+// Of other outputs than y, which have a say where y's bits are beyond their limits.
 struct OtherBits {
-  std::function<MeasuredBits()> reference;               // empty: there is none that counts
-  std::function<std::vector<MeasuredBits>()> simulated;  // the same
+  std::optional<MeasuredBits> reference;  // none: there is none that counts
+  // Takes time, and is asked for last; empty: there are none.
+  std::function<std::vector<MeasuredBits>()> simulated;
 };
 
 // Adds them where they apply; says in the verdict where the reference does not follow its model.
 void conformance_gates(OutputVerdict& verdict, const OutputCase& output, const CaseArrays& arrays);
 // Those of bits that were measured, and are enough to say something.
-void bits_gates(OutputVerdict& verdict, const OutputCase& output, const Layout& layout,
-                const ConformanceRule& rule, MeasuredBits y, const OtherBits& others);
+void bits_gates(OutputVerdict& verdict, const Rule& rule, const Allowance& allowance,
+                const Layout& layout, const ConformanceRule& of_bits, MeasuredBits y,
+                const OtherBits& others);
 
 }  // namespace plumb::harness

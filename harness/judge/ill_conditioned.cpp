@@ -103,28 +103,29 @@ bool may_be_ill(const Statistics& reference, const ReferenceScales& scales) {
 
 std::optional<OutputCase> without_ill_rows(const OutputCase& output, const CaseArrays& arrays,
                                            const ReferenceScales& scales) {
-  if (!output.simulate) return {};
-  const std::vector<Tensor> kernels = output.simulate(static_cast<int>(kLimits.spread_runs));
+  const auto& simulate = output.allowance.simulate;
+  if (!simulate) return {};
+  const std::vector<Tensor> kernels = simulate(static_cast<int>(kLimits.spread_runs));
   if (kernels.empty()) return {};
   const std::vector<uint8_t> rows = ill_rows(kernels, scales);
   if (std::find(rows.begin(), rows.end(), 1) == rows.end()) return {};
   OutputCase out = output;
-  out.ill_conditioned = host_tensor(DType::boolean, output.y.shape());
+  out.evidence.ill_conditioned = host_tensor(DType::boolean, output.evidence.y.shape());
   const std::vector<int64_t> flat = flat_positions(arrays.layout);
   for (size_t i = 0; i < flat.size(); ++i) {
     const size_t row = i / static_cast<size_t>(arrays.layout.columns);
-    out.ill_conditioned.data<uint8_t>()[flat[i]] = rows[row];
+    out.evidence.ill_conditioned.data<uint8_t>()[flat[i]] = rows[row];
   }
-  out.spread.reset();
-  out.bits.reset();
+  out.allowance.spread.reset();
+  out.allowance.bits.reset();
   return out;
 }
 
-std::string words_of_ill_rows(const OutputCase& output, const CaseArrays& arrays) {
+std::string words_of_ill_rows(const Evidence& evidence, const CaseArrays& arrays) {
   constexpr int64_t kMostNamed = 4;
-  if (!output.ill_conditioned.defined()) return {};
+  if (!evidence.ill_conditioned.defined()) return {};
   const Layout& layout = arrays.layout;
-  const std::vector<uint8_t> ill = to_mask(output.ill_conditioned, output.axes, layout);
+  const std::vector<uint8_t> ill = to_mask(evidence.ill_conditioned, evidence.axes, layout);
   const auto columns = static_cast<size_t>(layout.columns);
   const Layout of_rows = layout_of_rows(layout);
   std::string places;

@@ -22,6 +22,6 @@ std::optional<OutputCase> without_ill_rows(const OutputCase& output, const CaseA
                                            const ReferenceScales& scales);
 
 // "2 of 20 rows are ill conditioned ... and set aside: token 3; token 7"; "" where none is.
-std::string words_of_ill_rows(const OutputCase& output, const CaseArrays& arrays);
+std::string words_of_ill_rows(const Evidence& evidence, const CaseArrays& arrays);
 
 }  // namespace plumb::harness

@@ -75,7 +75,7 @@ void tell_apart(std::vector<double>& y, const Tensor& given, const Tensor& like,
 
 }  // namespace
 
-CaseArrays load_arrays(const OutputCase& c) {
+CaseArrays load_arrays(const Evidence& c) {
   CaseArrays a;
   a.layout = layout_of(c.y.shape(), c.axes, c.sample ? c.sample->tokens : std::vector<int64_t>());
   a.layout.labels = c.labels;
@@ -107,8 +107,7 @@ Figures figures_of(const std::vector<double>& values, const ReferenceScales& sca
   return {statistics(values, scales, skipped), column_errors(values, scales, skipped)};
 }
 
-KnownFigures known_figures(const OutputCase& c, const CaseArrays& a,
-                           const ReferenceScales& scales) {
+KnownFigures known_figures(const Evidence& c, const CaseArrays& a, const ReferenceScales& scales) {
   KnownFigures out;
   if (!a.r.empty() || a.model.empty()) out.reference = figures_of(a.r, scales);
   if (!a.model.empty()) out.model = figures_of(a.model, scales);
@@ -118,36 +117,38 @@ KnownFigures known_figures(const OutputCase& c, const CaseArrays& a,
   return out;
 }
 
-const Spread* recorded_spread(const OutputCase& output, DType dtype_of_y) {
+const Spread* recorded_spread(const Allowance& allowance, const Rule& rule, DType dtype_of_y) {
   const bool narrow = size_of(dtype_of_y) == 2;
-  const bool applies = output.narrowed.empty() && !(narrow && output.held_to_model);
-  return output.spread && applies ? &*output.spread : nullptr;
+  const bool applies = allowance.narrowed.empty() && !(narrow && rule.held_to_model);
+  return allowance.spread && applies ? &*allowance.spread : nullptr;
 }
 
 bool all_passed(const std::vector<Gate>& gates) {
   return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.passed; });
 }
 
-bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager) {
-  const CaseArrays a = load_arrays(output);
-  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, output.contract.storage);
+bool tensor_no_less_accurate(const Evidence& evidence, const Rule& rule, const Tensor& model,
+                             const Tensor& eager) {
+  const CaseArrays a = load_arrays(evidence);
+  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, rule.contract.storage);
   const auto of = [&](const std::vector<double>& values) {
     return statistics(values, scales, not_finite(values));
   };
   const Statistics reference = of(a.r.empty() ? to_matrix(eager, a.layout) : a.r);
-  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
+  const Floors floor = floors(rule.contract, rule.stages, rule.max_abs_score);
   return of(to_matrix(model, a.layout)).tensor <=
          kLimits.no_less_accurate * std::max(reference.tensor, floor.norm);
 }
 
-LimitBasis::LimitBasis(const OutputCase& c, const KnownFigures& known,
+LimitBasis::LimitBasis(const Rule& rule, const Allowance& allowance, const KnownFigures& known,
                        const ReferenceScales& scales, const GainScales& gains, const Floors& floors)
-    : case_(c),
+    : rule_(rule),
+      allowance_(allowance),
       known_(known),
       scales_(scales),
       gains_(gains),
       floors_(floors),
-      spread_(recorded_spread(c, scales.storage)) {
+      spread_(recorded_spread(allowance, rule, scales.storage)) {
   lower_floors();
   choose_reference();
   admit_peers();
@@ -189,10 +190,10 @@ std::vector<Gate> LimitBasis::gain_gates(const ColumnErrors& y) const {
 // A composite's closed forms add up what its sums may be off by, wherever the sums go: a
 // residual stream is far larger than what a layer adds to it. Simulated kernels know.
 void LimitBasis::lower_floors() {
-  const bool plain = case_.contract.accumulator.rounding == SumRounding::nearest &&
-                     case_.contract.multiply == case_.contract.storage;
-  if (!case_.composite || !spread_ || !plain) return;
-  const double u = unit_roundoff(case_.contract.storage);
+  const bool plain = rule_.contract.accumulator.rounding == SumRounding::nearest &&
+                     rule_.contract.multiply == rule_.contract.storage;
+  if (!rule_.composite || !spread_ || !plain) return;
+  const double u = unit_roundoff(rule_.contract.storage);
   floors_.norm = kLimits.rounding * u;
   floors_.element = u;
 }
@@ -204,7 +205,7 @@ void LimitBasis::choose_reference() {
     return;
   }
   const Figures& r = *known_.reference;
-  const bool same_contract = known_.model && !case_.held_to_model;
+  const bool same_contract = known_.model && !rule_.held_to_model;
   const Statistics trusted = same_contract ? known_.model->statistics : without_error(r.statistics);
   reference_ = r.statistics;
   reference_columns_ = r.columns;
@@ -212,10 +213,10 @@ void LimitBasis::choose_reference() {
     const std::vector<double> none(r.columns.energy.size(), 0);
     reference_ = trusted;
     reference_columns_ = same_contract ? known_.model->columns : ColumnErrors{none, none};
-  } else if (case_.held_to_model && known_.model && admissible()) {
+  } else if (rule_.held_to_model && known_.model && admissible()) {
     const Figures& m = *known_.model;
-    reference_ = case_.coarser ? m.statistics : lower(r.statistics, m.statistics);
-    reference_columns_ = case_.coarser ? m.columns : smaller(reference_columns_, m.columns);
+    reference_ = rule_.coarser ? m.statistics : lower(r.statistics, m.statistics);
+    reference_columns_ = rule_.coarser ? m.columns : smaller(reference_columns_, m.columns);
   } else if (same_contract) {
     reference_columns_ = larger(reference_columns_, known_.model->columns);
   }
@@ -232,9 +233,10 @@ void LimitBasis::admit_peers() {
 // Whether the reference's errors are beyond what its model, the floors and simulated kernels
 // allow; says so.
 bool LimitBasis::suspects(const Statistics& trusted) {
-  const bool other_roundings = size_of(scales_.storage) == 2 && case_.held_to_model;
-  if (other_roundings && !case_.spread) return false;  // nothing here rounds as the reference does
-  const Spread* spread = other_roundings ? &*case_.spread : spread_;
+  const bool other_roundings = size_of(scales_.storage) == 2 && rule_.held_to_model;
+  if (other_roundings && !allowance_.spread)
+    return false;  // nothing here rounds as the reference does
+  const Spread* spread = other_roundings ? &*allowance_.spread : spread_;
   const auto judged = [&] {
     return statistic_gates(known_.reference->statistics, trusted, scales_, floors_, spread);
   };
@@ -249,7 +251,7 @@ bool LimitBasis::suspects(const Statistics& trusted) {
   if (!(gate.statistic > kLimits.far_beyond_floor * gate.limit)) return false;
   suspicion_ = text("golden suspect: the reference's ", gate.name, " is ", gate.statistic,
                     " off, a correct run's at most ", gate.limit);
-  if (!case_.narrowed.empty()) suspicion_ += "; " + case_.narrowed;
+  if (!allowance_.narrowed.empty()) suspicion_ += "; " + allowance_.narrowed;
   return true;
 }
 
@@ -257,7 +259,7 @@ bool LimitBasis::suspects(const Statistics& trusted) {
 // run rounds more often than the reference did, the model is admitted as it is: our own block
 // computed it, and that block is held to o.
 bool LimitBasis::admissible() const {
-  return case_.coarser ||
+  return rule_.coarser ||
          no_less_accurate(known_.model->statistics, known_.reference->statistics, floors_);
 }
 
@@ -273,15 +275,15 @@ Spread LimitBasis::spread_over(const std::vector<Tensor>& runs) const {
 // Two kernels that round at different points draw their roundings independently; where few of them
 // decide (one token, scores that softmax makes exponents of), one draw may be many times another.
 bool LimitBasis::redraw() {
-  if (!case_.redraw) return false;
-  own_ = spread_over(case_.redraw(static_cast<int>(kLimits.spread_runs)));
+  if (!allowance_.redraw) return false;
+  own_ = spread_over(allowance_.redraw(static_cast<int>(kLimits.spread_runs)));
   spread_ = &own_;
   return true;
 }
 
 bool LimitBasis::simulate() {
-  if (spread_ || !case_.simulate) return false;
-  own_ = spread_over(case_.simulate(static_cast<int>(kLimits.spread_runs)));
+  if (spread_ || !allowance_.simulate) return false;
+  own_ = spread_over(allowance_.simulate(static_cast<int>(kLimits.spread_runs)));
   // Host code that no device computes has no noise to simulate.
   const bool noisy = std::any_of(own_.gates.begin(), own_.gates.end(), [](const SpreadOf& of) {
     return of.largest > of.mean * (1 + 1e-9);

@@ -20,7 +20,7 @@ struct CaseArrays {
   std::vector<double> y, r, delta, o, model;
   std::vector<uint8_t> valid;
 };
-CaseArrays load_arrays(const OutputCase& output);
+CaseArrays load_arrays(const Evidence& output);
 
 // What limits need of an output's elements: sums over them, made wherever they are.
 struct Figures {
@@ -34,26 +34,27 @@ struct KnownFigures {
   std::optional<Figures> reference, model;
   std::vector<Figures> peers;  // of correct kernels that round elsewhere
 };
-KnownFigures known_figures(const OutputCase& output, const CaseArrays& arrays,
+KnownFigures known_figures(const Evidence& output, const CaseArrays& arrays,
                            const ReferenceScales& scales);
 
 // The recorded spread, where it says something of this run: null where the recorded run rounded
 // below its dtype, and of a 16-bit kernel with other rounding points than that run's.
-const Spread* recorded_spread(const OutputCase& output, DType dtype_of_y);
+const Spread* recorded_spread(const Allowance& allowance, const Rule& rule, DType dtype_of_y);
 
 bool all_passed(const std::vector<Gate>& gates);
 
 // Whether a model's error over the whole tensor is at most kLimits.no_less_accurate times the
 // reference's (in another dtype: that of `eager`), or is below the floor. Not its worst groups:
 // those of two roundings are draws, which their gates allow for.
-bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager);
+bool tensor_no_less_accurate(const Evidence& evidence, const Rule& rule, const Tensor& model,
+                             const Tensor& eager);
 
 class LimitBasis {
  public:
   // All arguments must outlive this. No tensor of the output is looked at, but those of kernels
   // that it can simulate.
-  LimitBasis(const OutputCase& output, const KnownFigures& known, const ReferenceScales& scales,
-             const GainScales& gains, const Floors& floors);
+  LimitBasis(const Rule& rule, const Allowance& allowance, const KnownFigures& known,
+             const ReferenceScales& scales, const GainScales& gains, const Floors& floors);
 
   // The statistics that are used as S(ref).
   const Statistics& reference() const { return reference_; }
@@ -85,7 +86,8 @@ class LimitBasis {
   bool redraw();
   Spread spread_over(const std::vector<Tensor>& runs) const;
 
-  const OutputCase& case_;
+  const Rule& rule_;
+  const Allowance& allowance_;
   const KnownFigures& known_;
   const ReferenceScales& scales_;
   const GainScales& gains_;

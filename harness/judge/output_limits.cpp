@@ -6,7 +6,7 @@
 namespace plumb::harness {
 
 OutputLimits::OutputLimits(KnownOutput known) : known_(std::move(known)) {
-  known_.output.composite = true;
+  known_.rule.composite = true;
 }
 
 bool OutputLimits::has_bits() const {
@@ -16,18 +16,18 @@ bool OutputLimits::has_bits() const {
 void OutputLimits::set(int64_t alike, std::vector<GainScales::Family> gains,
                        MeasuredOutput reference, std::vector<MeasuredOutput> models,
                        const std::vector<double>& moves) {
-  if (known_.output.leaf) known_.output.cascade_outputs = alike;
+  if (known_.rule.leaf) known_.rule.cascade_outputs = alike;
   gains_.clear();
   gains_.emplace_back(known_.scales, std::move(gains));
   reference_ = std::move(reference);
   models_ = std::move(models);
-  known_.output.others = 0;
+  known_.rule.others = 0;
   for (size_t i = 1; i < models_.size(); ++i) {
     known_.ways[i].accurate =
         tensor_no_less_accurate(models_[i].figures.statistics.tensor,
                                 reference_.figures.statistics.tensor, known_.scales.storage);
     if (!known_.ways[i].accurate) continue;
-    known_.output.others = std::max(known_.output.others, moves[i]);
+    known_.rule.others = std::max(known_.rule.others, moves[i]);
   }
 }
 
@@ -45,8 +45,8 @@ double OutputLimits::element_limit() const {
   double out = 0;
   for (size_t i = 0; i < std::max<size_t>(models_.size(), 1); ++i) {
     const KnownFigures figures = figures_beside(i, all);
-    LimitBasis basis(known_.output, figures, known_.scales, gains_.front(),
-                     floors(known_.output.contract, {}, 0));
+    LimitBasis basis(known_.rule, known_.allowance, figures, known_.scales, gains_.front(),
+                     floors(known_.rule.contract, {}, 0));
     for (const Gate& gate : basis.gates(reference_.figures)) {
       if (gate.name == "element") out = std::max(out, gate.limit);
     }
@@ -70,17 +70,18 @@ JudgedOutput OutputLimits::judged(const MeasuredOutput& y) const {
     v.gates = {make_gate("classes", static_cast<double>(y.wrong), 0)};
     return out;
   }
-  OutputCase output = known_.output;
+  Rule rule = known_.rule;
+  Allowance allowance = known_.allowance;
   std::vector<BitWay> ways;
   std::vector<size_t> peers;
   size_t at = 0;
   const int64_t columns = known_.scales.layout.columns;
   // The bits of y, or of the reference, held to the way `i`.
   const auto held = [&](const MeasuredOutput& of, size_t i) {
-    const ConformanceRule rule = rule_of(known_.ways[i], output, columns);
+    const ConformanceRule of_bits = rule_of(known_.ways[i], rule, columns);
     MeasuredBits bits = of.bits[i];
-    hold(bits.found, rule);
-    if (bits.found.differ > 0 && bits.few) limit_parts(bits.parts, bits.found, rule);
+    hold(bits.found, of_bits);
+    if (bits.found.differ > 0 && bits.few) limit_parts(bits.parts, bits.found, of_bits);
     return bits;
   };
   if (has_bits()) {
@@ -90,23 +91,22 @@ JudgedOutput OutputLimits::judged(const MeasuredOutput& y) const {
       ways[i].found = std::move(bits.found);
       ways[i].parts = bits.parts;
     }
-    fit(ways, output, columns);
+    fit(ways, rule, columns);
     const int followed = followed_of(ways);
     out.bits = words_of(ways, nearest_of(ways, followed), followed >= 0);
     if (followed >= 0) at = static_cast<size_t>(followed);
-    peers = hold_to(ways, followed, at, false, output);
+    peers = hold_to(ways, followed, at, false, rule, allowance);
   }
   const KnownFigures figures = figures_beside(at, peers);
-  LimitBasis basis(output, figures, known_.scales, gains_.front(),
-                   floors(output.contract, output.stages, 0));
+  LimitBasis basis(rule, allowance, figures, known_.scales, gains_.front(),
+                   floors(rule.contract, rule.stages, 0));
   v.gates = basis.gates(y.figures);
   v.reference = basis.reference();
   v.floors = basis.floors();
-  v.rounding = output.rounding;
-  if (!has_bits() || !output.conformance) return out;
-  const OtherBits others{[&] { return held(reference_, at); }, {}};
-  bits_gates(v, output, known_.scales.layout, rule_of(ways[at], output, columns), held(y, at),
-             others);
+  v.rounding = rule.rounding;
+  if (!has_bits() || !rule.conformance) return out;
+  bits_gates(v, rule, allowance, known_.scales.layout, rule_of(ways[at], rule, columns),
+             held(y, at), {held(reference_, at), {}});
   return out;
 }
 

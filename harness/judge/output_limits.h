@@ -23,7 +23,8 @@ struct MeasuredOutput {
 
 // An output and its oracle without their elements.
 struct KnownOutput {
-  OutputCase output;         // contract, spread, leaf; no tensor
+  Rule rule;                 // contract, leaf
+  Allowance allowance;       // spread
   ReferenceScales scales;    // without o
   int64_t valid = 0;         // elements
   std::vector<BitWay> ways;  // of 16 bits: the rounded model's first; nothing is measured

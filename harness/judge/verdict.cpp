@@ -21,31 +21,33 @@
 namespace plumb::harness {
 namespace {
 
-enum class Rule { bits, float64, gates };
+enum class HeldTo { bits, float64, gates };
 
-Rule rule_of(const OutputCase& c) {
-  const bool f64 = c.y.dtype() == DType::f64;
-  if (!is_floating(c.y.dtype()) || (c.exact && !(f64 && c.delta.defined()))) return Rule::bits;
-  return f64 ? Rule::float64 : Rule::gates;
+HeldTo held_to(const Evidence& e, const Rule& rule) {
+  const bool f64 = e.y.dtype() == DType::f64;
+  if (!is_floating(e.y.dtype()) || (rule.exact && !(f64 && e.delta.defined()))) {
+    return HeldTo::bits;
+  }
+  return f64 ? HeldTo::float64 : HeldTo::gates;
 }
 
 // "" when y has the shape and dtype that the reference and contract promise.
-std::string structure_fault(const OutputCase& c) {
-  const Tensor& like = c.expected();
-  if (!c.y.defined()) return "there is no output";
+std::string structure_fault(const Evidence& e, const Contract& contract) {
+  const Tensor& like = e.expected();
+  if (!e.y.defined()) return "there is no output";
   const bool floating = is_floating(like.dtype());
-  const DType expected = floating ? c.contract.storage : like.dtype();
-  const bool dtype_fits = c.y.dtype() == expected || (floating && c.y.dtype() == DType::f64);
-  if (dtype_fits && c.has_expected_shape()) return {};
-  return text("output is ", name_of(c.y.dtype()), ' ', c.y.shape(), ", expected ",
+  const DType expected = floating ? contract.storage : like.dtype();
+  const bool dtype_fits = e.y.dtype() == expected || (floating && e.y.dtype() == DType::f64);
+  if (dtype_fits && e.has_expected_shape()) return {};
+  return text("output is ", name_of(e.y.dtype()), ' ', e.y.shape(), ", expected ",
               name_of(expected), ' ', like.shape());
 }
 
-void check_case(const OutputCase& c) {
-  const char* name = c.name.c_str();
-  require(c.reference.defined() || c.oracle.defined(), "judge", "output ", name,
+void check_case(const Evidence& e, const Rule& rule) {
+  const char* name = e.name.c_str();
+  require(e.reference.defined() || e.oracle.defined(), "judge", "output ", name,
           " has neither a reference nor an oracle");
-  require(c.reference.defined() || c.model.defined() || c.exact, "judge", "output ", name,
+  require(e.reference.defined() || e.model.defined() || rule.exact, "judge", "output ", name,
           " has no reference and no model");
 }
 
@@ -80,12 +82,12 @@ std::vector<double> rounded(const std::vector<double>& o, DType storage) {
 }
 
 // What y's classes are held to: one of the arrays, or what is made of them in `made`.
-const std::vector<double>& class_reference(const OutputCase& c, const CaseArrays& a,
-                                           const std::vector<double>& o, Rule rule,
+const std::vector<double>& class_reference(const Evidence& e, const CaseArrays& a,
+                                           const std::vector<double>& o, HeldTo held,
                                            std::vector<double>& made) {
-  if (rule == Rule::gates) return a.r.empty() ? a.model : a.r;
-  made = rule == Rule::bits ? rounded(o, c.y.dtype()) : o;
-  for (size_t i = 0; i < a.delta.size() && rule == Rule::float64 && !c.oracle.defined(); ++i) {
+  if (held == HeldTo::gates) return a.r.empty() ? a.model : a.r;
+  made = held == HeldTo::bits ? rounded(o, e.y.dtype()) : o;
+  for (size_t i = 0; i < a.delta.size() && held == HeldTo::float64 && !e.oracle.defined(); ++i) {
     if (std::isnan(made[i]) && std::isinf(a.delta[i])) made[i] = 0;  // r overflowed, o was finite
   }
   return made;
@@ -137,9 +139,9 @@ Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
 }
 
 // The reference's error as recordings state it: of all valid rows, in units of o itself.
-double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceScales& scales,
+double stated_error(const Evidence& e, const CaseArrays& a, const ReferenceScales& scales,
                     double tensor) {
-  if (!c.ill_conditioned.defined()) {
+  if (!e.ill_conditioned.defined()) {
     const bool usual = scales.size_o2 == scales.sum_o2;
     return usual ? tensor : tensor_error(a.r, scales, not_finite(a.r));
   }
@@ -147,24 +149,25 @@ double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceSca
   for (size_t i = 0; i < delta.size(); ++i) {
     delta[i] = std::isfinite(delta[i]) ? delta[i] - a.r[i] : 0;
   }
-  return reference_error(a.r, delta, to_mask(c.valid, c.valid_axes, a.layout));
+  return reference_error(a.r, delta, to_mask(e.valid, e.valid_axes, a.layout));
 }
 
 // False where a row may be ill conditioned and that is not known yet: then nothing is judged.
 bool statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
                       const ReferenceScales& scales, const std::vector<uint8_t>& skipped,
                       bool known) {
-  const KnownFigures figures = known_figures(c, a, scales);
+  const KnownFigures figures = known_figures(c.evidence, a, scales);
   const GainScales gains(scales);
-  LimitBasis basis(c, figures, scales, gains, v.floors);
+  LimitBasis basis(c.rule, c.allowance, figures, scales, gains, v.floors);
   if (!known && basis.may_have_ill_rows()) return false;
   const Figures of_y{v.statistics, column_errors(a.y, scales, skipped)};
   for (Gate& gate : basis.gates(of_y)) v.gates.push_back(std::move(gate));
-  if (basis.recorded()) v.recorded_error = stated_error(c, a, scales, basis.recorded()->tensor);
+  if (basis.recorded())
+    v.recorded_error = stated_error(c.evidence, a, scales, basis.recorded()->tensor);
   v.reference = basis.reference();
   v.golden_suspect = basis.suspicion();
-  if (v.golden_suspect.empty() && c.unstable > 0) {
-    v.golden_suspect = text("golden suspect: two runs of the reference differ by ", c.unstable);
+  if (const double error = c.allowance.unstable; v.golden_suspect.empty() && error > 0) {
+    v.golden_suspect = text("golden suspect: two runs of the reference differ by ", error);
   }
   v.ill_conditioned = basis.ill_conditioned();
   v.floors = basis.floors();
@@ -181,20 +184,20 @@ double token_error(const Statistics& statistics) {
 
 // What all rows of a sampled output are held to.
 SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const ReferenceScales& scales,
-                       Rule rule) {
+                       HeldTo held) {
   using Kind = SampleRule::Kind;
   SampleRule out;
-  out.kind = rule == Rule::bits      ? Kind::reference
-             : rule == Rule::float64 ? Kind::oracle
-                                     : Kind::error;
+  out.kind = held == HeldTo::bits      ? Kind::reference
+             : held == HeldTo::float64 ? Kind::oracle
+                                       : Kind::error;
   out.storage = scales.storage;
   out.floor = v.floors.norm;
   out.roundings = v.floors.roundings;
   out.max_abs = scales.max_abs;
-  if (c.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
-  out.beside_reference = !c.rounding.empty() && v.golden_suspect.empty();
+  if (c.rule.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
+  out.beside_reference = !c.rule.rounding.empty() && v.golden_suspect.empty();
   out.gain = std::fabs(v.reference.gain);
-  out.spread = recorded_spread(c, c.y.dtype());
+  out.spread = recorded_spread(c.allowance, c.rule, c.evidence.y.dtype());
   return out;
 }
 
@@ -265,10 +268,10 @@ constexpr std::string_view kStructural[] = {"structure", "classes", "padding", "
 
 // Whether correct kernels agree on nothing of the output; says what is set aside where they do not
 // agree on some of it.
-bool nothing_decidable(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
+bool nothing_decidable(OutputVerdict& v, const Evidence& e, const CaseArrays& a,
                        const ReferenceScales& scales) {
   if (!v.ill_conditioned.empty()) return true;
-  if (scales.storage != DType::f64) v.ill_conditioned = words_of_ill_rows(c, a);
+  if (scales.storage != DType::f64) v.ill_conditioned = words_of_ill_rows(e, a);
   return !v.ill_conditioned.empty() && scales.n == 0;
 }
 
@@ -309,24 +312,26 @@ void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales
 namespace {
 
 OutputVerdict judge(const OutputCase& c, bool known) {
+  const Evidence& e = c.evidence;
+  const Rule& rule = c.rule;
   OutputVerdict v;
-  v.name = c.name;
-  v.reason = structure_fault(c);
+  v.name = e.name;
+  v.reason = structure_fault(e, rule.contract);
   v.gates.push_back(make_gate("structure", v.reason.empty() ? 0 : 1, 0));
   if (!v.reason.empty()) return v;
 
-  CaseArrays a = load_arrays(c);
-  const Rule rule = rule_of(c);
+  CaseArrays a = load_arrays(e);
+  const HeldTo held = held_to(e, rule);
   if (const int64_t at = contradiction(a); at >= 0) {
     v.status = Status::bad_input;
     v.reason = text("the oracle is ", a.o[static_cast<size_t>(at)], " where the reference is ",
                     a.r[static_cast<size_t>(at)], ", at ", place(a.layout, at));
     return v;
   }
-  const ReferenceScales scales = reference_scales(a.layout, std::move(a.o), a.valid, c.y.dtype());
+  const ReferenceScales scales = reference_scales(a.layout, std::move(a.o), a.valid, e.y.dtype());
   std::vector<double> made;
-  const std::vector<double>& expected = class_reference(c, a, scales.o, rule, made);
-  v.classes = check_classes(a.y, expected, scales.o, a.valid, c.y.dtype());
+  const std::vector<double>& expected = class_reference(e, a, scales.o, held, made);
+  v.classes = check_classes(a.y, expected, scales.o, a.valid, e.y.dtype());
   const std::vector<ClassOutcome> outcomes = std::move(v.classes.outcomes);
   std::vector<uint8_t> skipped = shared_zeros<uint8_t>(outcomes.size());
   shared_loop(skipped.size(), [&](size_t begin, size_t end) {
@@ -334,52 +339,52 @@ OutputVerdict judge(const OutputCase& c, bool known) {
   });
   class_gates(v, a.layout);
 
-  v.floors = floors(c.contract, c.stages, c.max_abs_score);
-  v.rounding = c.rounding;
-  if (c.float64_share) {
+  v.floors = floors(rule.contract, rule.stages, rule.max_abs_score);
+  v.rounding = rule.rounding;
+  if (e.float64_share) {
     // Within its limit it is the rounding of what is recorded, no figure of the device.
-    const double beyond = *c.float64_share <= 1 ? 0 : *c.float64_share;
+    const double beyond = *e.float64_share <= 1 ? 0 : *e.float64_share;
     v.gates.push_back(
-        make_gate("float64 block", beyond, 1, {{"share", *c.float64_share}}, c.float64_at));
+        make_gate("float64 block", beyond, 1, {{"share", *e.float64_share}}, e.float64_at));
   }
   FamilyErrors errors;
   v.statistics = statistics(a.y, scales, skipped, &errors);
   v.details = details(a.y, scales, skipped, errors);
-  if (!a.r.empty() && rule != Rule::gates) {
+  if (!a.r.empty() && held != HeldTo::gates) {
     v.recorded_error = tensor_error(a.r, scales, not_finite(a.r));
   }
-  switch (rule) {
-    case Rule::bits: v.gates.push_back(bits_gate(a, expected)); break;
-    case Rule::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;
-    case Rule::gates:
+  switch (held) {
+    case HeldTo::bits: v.gates.push_back(bits_gate(a, expected)); break;
+    case HeldTo::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;
+    case HeldTo::gates:
       if (!statistics_gates(v, c, a, scales, skipped, known)) {
         return judge(without_ill_rows(c, a, scales).value_or(c), true);
       }
       break;
   }
   const size_t chosen = v.gates.size();
-  if (c.sample) {
-    for (Gate& gate : sample_gates(*c.sample, a.layout, sample_rule(v, c, scales, rule))) {
+  if (e.sample) {
+    for (Gate& gate : sample_gates(*e.sample, a.layout, sample_rule(v, c, scales, held))) {
       v.gates.push_back(std::move(gate));
     }
   }
-  settle(v, a, scales, outcomes, expected, !nothing_decidable(v, c, a, scales));
+  settle(v, a, scales, outcomes, expected, !nothing_decidable(v, e, a, scales));
   const bool elsewhere =
       std::all_of(v.gates.begin(), v.gates.begin() + static_cast<std::ptrdiff_t>(chosen),
                   [](const Gate& gate) { return gate.passed; });
   if (v.status == Status::fail && elsewhere) {
-    v.where = localise_rows(*c.sample, a.layout, sample_rule(v, c, scales, rule), v.gates);
+    v.where = localise_rows(*e.sample, a.layout, sample_rule(v, c, scales, held), v.gates);
     v.reason = failure_text(v, first_wrong(v, a.y, expected), is_nameless(a.layout));
   }
-  if (v.status == Status::fail && rule == Rule::gates) v.reason += words_of_flushing(a, scales);
+  if (v.status == Status::fail && held == HeldTo::gates) v.reason += words_of_flushing(a, scales);
   return v;
 }
 
 }  // namespace
 
 OutputVerdict judge(const OutputCase& c) {
-  check_case(c);
-  return judge(c, c.ill_conditioned.defined());
+  check_case(c.evidence, c.rule);
+  return judge(c, c.evidence.ill_conditioned.defined());
 }
 
 bool is_gross(const OutputVerdict& verdict) {

@@ -89,26 +89,28 @@ std::vector<OutputVerdict> judge_op(const JudgedOp& judged, const std::vector<Op
   for (size_t i = 0; i < judged.outputs.size(); ++i) {
     if (!judged.outputs[i].defined()) continue;
     OutputCase output;
-    output.name = std::string(row.operands.operands.at(i).name);
-    output.y = judged.outputs[i];
-    output.axes = axes_of(row.operands.operands.at(i), output.y.rank());
-    output.oracle = float64[i];
-    if (!exact) output.model = model[i];
-    output.held_to_model = !exact;
-    output.contract = facts.contract;
-    output.contract.storage = is_floating(output.y.dtype()) ? output.y.dtype() : storage;
-    output.stages = facts.stages;
-    output.exact = exact;
-    output.max_abs_score = wide.max_abs_score;
-    output.conformance = size_of(output.contract.storage) == 2 && facts.single_rounding.none();
+    Evidence& e = output.evidence;
+    e.name = std::string(row.operands.operands.at(i).name);
+    e.y = judged.outputs[i];
+    e.axes = axes_of(row.operands.operands.at(i), e.y.rank());
+    e.oracle = float64[i];
+    if (!exact) e.model = model[i];
+    Rule& rule = output.rule;
+    rule.held_to_model = !exact;
+    rule.contract = facts.contract;
+    rule.contract.storage = is_floating(e.y.dtype()) ? e.y.dtype() : storage;
+    rule.stages = facts.stages;
+    rule.exact = exact;
+    rule.max_abs_score = wide.max_abs_score;
+    rule.conformance = size_of(rule.contract.storage) == 2 && facts.single_rounding.none();
     if (!exact) {
-      output.simulate = [&, i](int count) {
+      output.allowance.simulate = [&, i](int count) {
         return simulated(judged, i, oracle, facts.single_rounding, count);
       };
     }
     if (row.bits == OpBits::scaled) {
       const bool fused_sum = judged.outputs.size() > 1;
-      output.cascade_outputs = alike_in_row(fused_sum ? judged.outputs[0] : judged.inputs[0]);
+      rule.cascade_outputs = alike_in_row(fused_sum ? judged.outputs[0] : judged.inputs[0]);
     }
     out.push_back(judge(output));
   }

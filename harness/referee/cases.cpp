@@ -75,13 +75,13 @@ bool has_adapter(const blocks::BlockEntry& block, const Checkpoint& checkpoint) 
 
 // An adapter's rank is the length of its second sum, the shortest of all; the sum before it makes
 // the inner vector.
-void take_bottleneck(OutputCase& output) {
+void take_bottleneck(Rule& rule) {
   const auto shorter = [](const Stage& a, const Stage& b) { return a.terms < b.terms; };
-  const auto second = std::min_element(output.stages.begin(), output.stages.end(), shorter);
-  if (second == output.stages.begin()) return;
+  const auto second = std::min_element(rule.stages.begin(), rule.stages.end(), shorter);
+  if (second == rule.stages.begin()) return;
   const auto first = second - 1;
-  output.bottleneck = {second->terms, *first};
-  output.cascade_stages.erase(output.cascade_stages.begin() + (first - output.stages.begin()));
+  rule.bottleneck = {second->terms, *first};
+  rule.cascade_stages.erase(rule.cascade_stages.begin() + (first - rule.stages.begin()));
 }
 
 }  // namespace
@@ -175,11 +175,11 @@ class Referee {
 
   // Says so in the case, which has the recorded reference and delta. Nothing where the block cannot
   // be computed, or has no floats.
-  void hold_to_oracle(OutputCase& output) {
+  void hold_to_oracle(Evidence& output, Rule& rule) {
     if (!runs_->possible(output.name)) return;
     const Tensor ours = runs_->float64(output.name, fused_);
     if (!checkpoint_.outputs.at(output.name).sampled) {
-      output.max_abs_score = runs_->max_abs_score();  // no recording widens its own limits
+      rule.max_abs_score = runs_->max_abs_score();  // no recording widens its own limits
       scored_ = true;
     }
     if (ours.defined()) compare(output, ours);
@@ -193,8 +193,8 @@ class Referee {
   }
 
  private:
-  static void compare(OutputCase& output, const Tensor& ours) {
-    OutputCase with_ours = output;
+  static void compare(Evidence& output, const Tensor& ours) {
+    Evidence with_ours = output;
     with_ours.y = ours;  // the device's may have another shape
     const CaseArrays a = load_arrays(with_ours);
     std::vector<uint8_t> compared = a.valid;
@@ -239,22 +239,24 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
   std::vector<OutputCase> out;
   for (const auto& [name, y] : outputs) {
     OutputCase output = recorded_case(recording, checkpoint, name);
+    Evidence& e = output.evidence;
+    Rule& rule = output.rule;
     if (checkpoint.outputs.at(name).sampled) {
-      sample_rows(output, recording, checkpoint, y, dtype);
+      sample_rows(e, recording, checkpoint, y, dtype);
     } else {
-      output.y = y;
-      if (block.name == "softmax") set_keyless_rows_aside(output, operands.inputs.at("x"));
+      e.y = y;
+      if (block.name == "softmax") set_keyless_rows_aside(e, operands.inputs.at("x"));
     }
-    output.contract = facts.contract;
-    output.contract.storage = is_floating(y.dtype()) ? y.dtype() : dtype;
-    output.stages = facts.stages;
-    output.exact = exact;
-    output.composite = is_composite(block);
-    output.conformance = conforms;
-    output.leaf = !output.composite && block.name != "sdpa";
-    output.held_to_model = standing.held_to_model && !exact;
-    output.coarser = standing.coarser;
-    if (refereed && !exact && dtype != DType::f64) referee.hold_to_oracle(output);
+    rule.contract = facts.contract;
+    rule.contract.storage = is_floating(y.dtype()) ? y.dtype() : dtype;
+    rule.stages = facts.stages;
+    rule.exact = exact;
+    rule.composite = is_composite(block);
+    rule.conformance = conforms;
+    rule.leaf = !rule.composite && block.name != "sdpa";
+    rule.held_to_model = standing.held_to_model && !exact;
+    rule.coarser = standing.coarser;
+    if (refereed && !exact && dtype != DType::f64) referee.hold_to_oracle(e, rule);
     const bool possible = runs->possible(name);
     RoundingWay way{.fused = facts.single_rounding};
     // In float32 the model rounds nothing that counts, where there is a reference.
@@ -264,39 +266,39 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     const std::optional<Tensor> recorded =
         standing.held_to_model ? std::nullopt : recorded_model(recording, checkpoint, output);
     if (modelled && recorded) {
-      output.model = *recorded;
+      e.model = *recorded;
     } else if (modelled && refereed && (possible || standing.other_dtype)) {
       way = promised_way(name, facts, *runs);
-      output.model =
-          way.changed.empty() ? runs->rounded(name, way.fused) : runs->rounded_as(name, way);
+      e.model = way.changed.empty() ? runs->rounded(name, way.fused) : runs->rounded_as(name, way);
     }
-    if (!standing.other_dtype) output.spread = recorded_spread(checkpoint, name, facts.contract);
+    if (!standing.other_dtype)
+      output.allowance.spread = recorded_spread(checkpoint, name, facts.contract);
     // A block that does not make o says nothing of correct kernels.
-    const bool right = output.float64_share.value_or(0) <= 1;
+    const bool right = e.float64_share.value_or(0) <= 1;
     if (!exact && dtype != DType::f64 && possible && right) {
-      output.simulate = [runs, name = name, way](int count) {
+      output.allowance.simulate = [runs, name = name, way](int count) {
         return way.changed.empty() ? runs->simulated(name, way.fused, count)
                                    : runs->simulated_as(name, way, count);
       };
-      if (narrow && output.composite && output.held_to_model) {
-        output.redraw = [runs, name = name, fused = facts.single_rounding](int count) {
+      if (narrow && rule.composite && rule.held_to_model) {
+        output.allowance.redraw = [runs, name = name, fused = facts.single_rounding](int count) {
           return runs->redrawn(name, fused, count);
         };
       }
     }
     if (const Tensor o = standing.other_dtype ? runs->float64(name) : Tensor(); o.defined()) {
-      output.oracle = o;
-      output.reference = {};
-      output.delta = {};
-      output.ill_conditioned = {};  // of kernels in the recording's dtype
+      e.oracle = o;
+      e.reference = {};
+      e.delta = {};
+      e.ill_conditioned = {};  // of kernels in the recording's dtype
     }
     if (block.bits == blocks::BitRule::cascade && !facts.stages.empty()) {
-      output.cascade_stages.assign(facts.stages.begin(), facts.stages.end() - 1);
-      if (has_adapter(block, checkpoint)) take_bottleneck(output);
+      rule.cascade_stages.assign(facts.stages.begin(), facts.stages.end() - 1);
+      if (has_adapter(block, checkpoint)) take_bottleneck(rule);
     }
-    if (block.name == "sdpa") output.cascade_outputs = y.dim(-1);
+    if (block.name == "sdpa") rule.cascade_outputs = y.dim(-1);
     if (block.bits == blocks::BitRule::scaled) {
-      output.cascade_outputs = alike_in_row(operands.inputs.at("x"));
+      rule.cascade_outputs = alike_in_row(operands.inputs.at("x"));
     }
     if (allows_inside(checkpoint, recording, dtype) && !exact) {
       take_inside(output, recording, checkpoint);

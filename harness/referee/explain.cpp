@@ -37,7 +37,7 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
                      const RunFacts& facts, const std::vector<OutputCase>& cases, Device& oracle,
                      CheckpointResult& result) {
   const bool comparable = std::all_of(cases.begin(), cases.end(), [](const OutputCase& output) {
-    return output.has_expected_shape();
+    return output.evidence.has_expected_shape();
   });
   if (!comparable) return;
   result.known_bug =
@@ -53,9 +53,9 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
   if (searched || size_of(facts.dtype) != 2 || block.bits == blocks::BitRule::exact) return;
   OracleRuns runs(recording, checkpoint, block, operands, oracle);
   for (const OutputCase& output : cases) {
-    if (!has_roundings(result, output.name)) continue;
+    if (!has_roundings(result, output.evidence.name)) continue;
     const std::string words = words_of(follow_roundings(output, runs, block.name == "sdpa"));
-    if (!words.empty()) add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
+    if (!words.empty()) add_diagnosis(result, cases.size() > 1 ? output.evidence.name : "", words);
   }
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);
 }

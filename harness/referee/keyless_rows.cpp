@@ -43,7 +43,7 @@ Tensor with_zeros(const Tensor& y, const std::vector<uint8_t>& rows) {
 
 }  // namespace
 
-void set_keyless_rows_aside(OutputCase& output, const Tensor& scores) {
+void set_keyless_rows_aside(Evidence& output, const Tensor& scores) {
   if (!output.has_expected_shape() || !(scores.shape() == output.y.shape())) return;
   const std::vector<uint8_t> aside = rows_aside(scores, output.y);
   if (std::find(aside.begin(), aside.end(), 1) == aside.end()) return;

@@ -11,6 +11,6 @@ namespace plumb::harness {
 // Sets aside (`valid`) the rows of minus infinity in `scores` that are NaN or zeros in y as a
 // whole; they are zeros from here on. Whatever else y has there is held to the recording, as all
 // other rows are. `scores` has y's shape; both are contiguous, in host memory.
-void set_keyless_rows_aside(OutputCase& output, const Tensor& scores);
+void set_keyless_rows_aside(Evidence& output, const Tensor& scores);
 
 }  // namespace plumb::harness

@@ -29,7 +29,7 @@ int64_t size_of_operands(const HostOperands& operands) {
   return out;
 }
 
-bool has_no_numbers(const OutputCase& it) {
+bool has_no_numbers(const Evidence& it) {
   const std::vector<double> y = to_matrix(it.y, layout_of(it.y.shape(), it.axes));
   return std::none_of(y.begin(), y.end(), [](double x) { return std::isfinite(x); });
 }
@@ -53,13 +53,14 @@ Wrong run(const Mutant& mutant, const Recording& recording, const blocks::BlockE
   Wrong out;
   Rounded own;
   for (const OutputCase& it : cases) {
-    out.float64[it.name] = runs.float64(it.name);
-    own.models[it.name] = runs.rounded(it.name, facts.single_rounding);
-    if (size_of(facts.dtype) != 2 || it.exact) continue;
+    const std::string& name = it.evidence.name;
+    out.float64[name] = runs.float64(name);
+    own.models[name] = runs.rounded(name, facts.single_rounding);
+    if (size_of(facts.dtype) != 2 || it.rule.exact) continue;
     size_t at = 0;
-    for (const RoundingWay& way : usual_ways(it.name, runs, block.name == "sdpa")) {
+    for (const RoundingWay& way : usual_ways(name, runs, block.name == "sdpa")) {
       if (at == out.rounded.size()) out.rounded.push_back({way.name, {}});
-      out.rounded[at++].models[it.name] = runs.rounded_as(it.name, way);
+      out.rounded[at++].models[name] = runs.rounded_as(name, way);
     }
   }
   for (Rounded& rounded : out.rounded) rounded.models.insert(own.models.begin(), own.models.end());
@@ -69,21 +70,21 @@ Wrong run(const Mutant& mutant, const Recording& recording, const blocks::BlockE
 
 // The case with the block that has the bug in the place of the right one.
 OutputCase against(OutputCase it, const Tensor& oracle, const Tensor& model) {
-  it.sample.reset();  // sketches are of the right rows
-  it.delta = {};
-  it.oracle = oracle;
-  it.model = model;
-  it.reference = oracle.defined() ? Tensor() : model;
-  it.held_to_model = true;
-  it.float64_share = {};
-  it.spread = {};
-  it.simulate = {};
-  it.redraw = {};
+  Evidence& e = it.evidence;
+  e.sample.reset();  // sketches are of the right rows
+  e.delta = {};
+  e.oracle = oracle;
+  e.model = model;
+  e.reference = oracle.defined() ? Tensor() : model;
+  it.rule.held_to_model = true;
+  e.float64_share = {};
+  it.allowance.spread = {};
+  it.allowance.simulate = it.allowance.redraw = {};
   return it;
 }
 
 // Of the valid elements of a 16-bit output: how many are not the model's, and how many there are.
-std::pair<int64_t, int64_t> differing_bits(const OutputCase& it) {
+std::pair<int64_t, int64_t> differing_bits(const Evidence& it) {
   if (size_of(it.y.dtype()) != 2) return {0, 0};
   const Layout layout = layout_of(it.y.shape(), it.axes);
   const std::vector<double> y = to_matrix(it.y, layout), model = to_matrix(it.model, layout);
@@ -102,11 +103,11 @@ KnownBugFound likeness(const Mutant& mutant, const std::vector<OutputCase>& case
                     rounded.name};
   int64_t differ = 0, n = 0;
   for (const OutputCase& right : cases) {
-    Tensor model = rounded.models.at(right.name);
+    Tensor model = rounded.models.at(right.evidence.name);
     if (mutant.store) mutant.store(model);
-    const OutputCase it = against(right, wrong.float64.at(right.name), model);
+    const OutputCase it = against(right, wrong.float64.at(right.evidence.name), model);
     out.ratio = std::max(out.ratio, largest_ratio(judge(it)));
-    const auto [more, of] = differing_bits(it);
+    const auto [more, of] = differing_bits(it.evidence);
     differ += more;
     n += of;
   }
@@ -124,11 +125,13 @@ std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
                                                Device& oracle) {
   if (size_of_operands(operands) > kLargestSearched) return {};
   // What is no number anywhere looks like every bug that overflows.
-  if (std::all_of(cases.begin(), cases.end(), has_no_numbers)) return {};
+  if (std::all_of(cases.begin(), cases.end(),
+                  [](const OutputCase& it) { return has_no_numbers(it.evidence); }))
+    return {};
   const OracleRuns runs(recording, checkpoint, block, operands, oracle);
   double failure = 0;
   for (const OutputCase& it : cases) {
-    if (!runs.possible(it.name)) return {};
+    if (!runs.possible(it.evidence.name)) return {};
     failure = std::max(failure, largest_ratio(judge(it)));
   }
   // What the right block explains with other roundings needs no bug.

@@ -16,10 +16,11 @@ double largest_ratio(const OutputVerdict& verdict) {
 std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& checkpoint,
                                const blocks::BlockEntry& block, const HostOperands& operands,
                                const RunFacts& facts, const std::vector<OutputCase>& cases,
-                               Device& oracle) {
+                               Device& oracle, const FollowedWays& followed) {
   const OracleRuns right(recording, checkpoint, block, operands, oracle);
-  const bool possible = std::all_of(cases.begin(), cases.end(),
-                                    [&](const OutputCase& it) { return right.possible(it.name); });
+  const bool possible = std::all_of(cases.begin(), cases.end(), [&](const OutputCase& it) {
+    return right.possible(it.evidence.name);
+  });
   std::vector<Margin> out;
   if (!possible) return out;
   for (const Mutant& mutant : mutants_of(recording, checkpoint, operands)) {
@@ -28,10 +29,13 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
     bool has_room = !mutant.store;
     try {
       for (OutputCase it : cases) {
-        it.y = it.rounded ? it.rounded(wrong) : wrong.rounded(it.name, facts.single_rounding);
-        if (mutant.store) has_room = mutant.store(it.y) || has_room;
-        it.float64_share.reset();
-        it.sample.reset();  // sketches are of the device's rows
+        Evidence& e = it.evidence;
+        const auto way = followed.find(e.name);
+        e.y = way == followed.end() ? wrong.rounded(e.name, facts.single_rounding)
+                                    : wrong.rounded_as(e.name, way->second);
+        if (mutant.store) has_room = mutant.store(e.y) || has_room;
+        e.float64_share.reset();
+        e.sample.reset();  // sketches are of the device's rows
         margin.margin = std::max(margin.margin, largest_ratio(judge(it)));
       }
     } catch (const DeviceError&) {  // a product of the oracle is wrong

@@ -1,12 +1,18 @@
 // Margins: how far known bugs are from passing a checkpoint's gates.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "harness/referee/cases.h"
+#include "harness/referee/oracle_runs.h"
 #include "harness/result/result.h"
 
 namespace plumb::harness {
+
+// How the models of outputs are rounded that follow other roundings than their ops say, by name.
+using FollowedWays = std::map<std::string, RoundingWay>;
 
 // For each of mutants.h the float64 block with the bug, rounded where the contract rounds, judged
 // in the device's place: the largest statistic / limit over all gates and outputs. Up to 1 the bug
@@ -16,7 +22,7 @@ namespace plumb::harness {
 std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& checkpoint,
                                const blocks::BlockEntry& block, const HostOperands& operands,
                                const RunFacts& facts, const std::vector<OutputCase>& cases,
-                               Device& oracle);
+                               Device& oracle, const FollowedWays& followed = {});
 
 // The largest statistic / limit over an output's gates.
 double largest_ratio(const OutputVerdict& verdict);

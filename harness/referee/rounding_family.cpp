@@ -57,13 +57,15 @@ class Comparison {
  public:
   explicit Comparison(const OutputCase& output)
       : output_(output),
-        arrays_(load_arrays(output)),
-        rule_(conformance_rule(output, floors(output.contract, output.stages, output.max_abs_score),
-                               arrays_.layout.columns)) {}
+        arrays_(load_arrays(output.evidence)),
+        rule_(conformance_rule(
+            output.rule,
+            floors(output.rule.contract, output.rule.stages, output.rule.max_abs_score),
+            arrays_.layout.columns)) {}
 
   bool applies() const {
     const int64_t n = std::count(arrays_.valid.begin(), arrays_.valid.end(), 1);
-    return conformance_applies(output_.contract.storage, n,
+    return conformance_applies(output_.rule.contract.storage, n,
                                rows_aside(rule_, n / std::max<int64_t>(arrays_.layout.columns, 1)));
   }
   void with(FamilyMember& member) const {
@@ -130,7 +132,7 @@ class Search {
 
   Following run(bool attention) {
     if (!comparison_.applies()) return {};
-    for (RoundingWay& way : all_ways(output_.name, runs_, attention)) {
+    for (RoundingWay& way : all_ways(output_.evidence.name, runs_, attention)) {
       const bool first = !eager_.defined();
       if (demanded_ && *demanded_ != way.points && !first) continue;
       if (try_way(std::move(way))) return done();
@@ -140,11 +142,12 @@ class Search {
   }
 
  private:
-  DType storage() const { return output_.contract.storage; }
+  DType storage() const { return output_.rule.contract.storage; }
 
   Following done() {
     for (FamilyMember& member : out_.members) {
-      const bool eager_alone = member.model.raw() == eager_.raw() && output_.reference.defined();
+      const bool eager_alone =
+          member.model.raw() == eager_.raw() && output_.evidence.reference.defined();
       member.accurate = eager_alone || is_accurate(member);
     }
     return std::move(out_);
@@ -165,17 +168,19 @@ class Search {
   // No less accurate than the reference. o is of the recorded cos and sin, from which a table of
   // the kernel's own differs by their rounding, which is no error: its roundings are what counts.
   bool is_accurate(const FamilyMember& member) {
-    if (!member.way.own_table) return tensor_no_less_accurate(output_, member.model, eager_);
+    if (!member.way.own_table)
+      return tensor_no_less_accurate(output_.evidence, output_.rule, member.model, eager_);
     RoundingWay way = member.way;
     way.own_table = false;
-    return tensor_no_less_accurate(output_, runs_.rounded_as(output_.name, way), eager_);
+    return tensor_no_less_accurate(output_.evidence, output_.rule,
+                                   runs_.rounded_as(output_.evidence.name, way), eager_);
   }
 
   const FamilyMember& best() const { return out_.members[out_.best]; }
 
   FamilyMember member_of(RoundingWay way) {
     FamilyMember out{std::move(way), {}, {}};
-    out.model = runs_.rounded_as(output_.name, out.way);
+    out.model = runs_.rounded_as(output_.evidence.name, out.way);
     comparison_.with(out);
     return out;
   }
@@ -194,7 +199,7 @@ class Search {
 
   // From the better of eager and all kept: every point once the other way, as long as that helps.
   bool try_single_changes() {
-    const std::vector<RoundingPoint> points = points_of(output_.name, runs_, OpSet());
+    const std::vector<RoundingPoint> points = points_of(output_.evidence.name, runs_, OpSet());
     changed_.resize(points.size());
     for (bool improved = true; improved;) {
       improved = false;
@@ -215,9 +220,9 @@ class Search {
   // Where the points are few and the block is small: of one token, a step in the right direction
   // may not show.
   void try_all_subsets() {
-    const std::vector<RoundingPoint> points = points_of(output_.name, runs_, OpSet());
+    const std::vector<RoundingPoint> points = points_of(output_.evidence.name, runs_, OpSet());
     const int64_t runs = int64_t{1} << std::min<size_t>(points.size(), 62);
-    if (runs > kMostSubsets || runs * output_.y.numel() > kMostSubsetValues) return;
+    if (runs > kMostSubsets || runs * output_.evidence.y.numel() > kMostSubsetValues) return;
     for (int64_t subset = 0; subset < runs; ++subset) {
       std::vector<bool> changed;
       for (size_t i = 0; i < points.size(); ++i) changed.push_back(subset >> i & 1);
@@ -274,7 +279,7 @@ std::vector<RoundingWay> usual_ways(const std::string& output, OracleRuns& runs,
 
 Following follow_roundings(const OutputCase& output, OracleRuns& runs, bool attention,
                            std::optional<RoundingPoints> demanded) {
-  if (size_of(output.contract.storage) != 2 || !runs.possible(output.name)) return {};
+  if (size_of(output.rule.contract.storage) != 2 || !runs.possible(output.evidence.name)) return {};
   return Search(output, runs, demanded).run(attention);
 }
 

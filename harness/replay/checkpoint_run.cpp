@@ -171,7 +171,7 @@ std::vector<OutputCase> CheckpointRun::cases(const Execution& execution, Device&
       output_cases(recording_, checkpoint_, *block_, operands_, execution.outputs,
                    facts_of(execution.records, dtype_), oracle, refereed_);
   // The oracle's bits are m's, also where transformers' are not.
-  for (OutputCase& output : out) output.is_model = is_oracle();
+  for (OutputCase& output : out) output.rule.is_model = is_oracle();
   const bool inside = allows_inside(checkpoint_, recording_, dtype_);
   for (OutputCase& output : out) {
     if (inside) follow_recorded_bits(recording_, checkpoint_, {}, output);
@@ -184,7 +184,8 @@ Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase
   std::vector<OutputVerdict> outputs;
   for (const OutputCase& output : cases) {
     outputs.push_back(harness::judge(output));
-    if (dtype_ == recording_.dtype()) require_stated_error(checkpoint_, output, outputs.back());
+    if (dtype_ == recording_.dtype())
+      require_stated_error(checkpoint_, output.evidence, outputs.back());
   }
   Verdict verdict = combine(std::move(outputs));
   if (!runs.unstable.empty()) {

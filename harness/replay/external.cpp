@@ -19,33 +19,33 @@ namespace {
 // Lets the output be held to the rounding points that its bits follow, and says which. Attention
 // that follows none is judged by its errors alone: how its keys were divided is unknown.
 std::string follow_bits(const blocks::BlockEntry& block, std::optional<RoundingPoints> demanded,
-                        RoundingPoints recorded, OracleRuns& runs, OutputCase& output) {
+                        RoundingPoints recorded, OracleRuns& runs, OutputCase& output,
+                        FollowedWays& followed) {
+  Evidence& e = output.evidence;
+  Rule& rule = output.rule;
   const bool determined =
       block.bits != blocks::BitRule::exact && block.bits != blocks::BitRule::none;
-  if (!determined || !output.has_expected_shape() || size_of(output.contract.storage) != 2)
-    return {};
+  if (!determined || !e.has_expected_shape() || size_of(rule.contract.storage) != 2) return {};
   const bool attention = block.name == "sdpa";
   const Following following = follow_roundings(output, runs, attention, demanded);
   if (following.members.empty()) return {};
   const FamilyMember& member = following.member();
   const bool conforms = following.conforms();
   const bool flash = demanded.value_or(RoundingPoints::flash) == RoundingPoints::flash;
-  output.conformance = conforms || !(attention && flash);
+  rule.conformance = conforms || !(attention && flash);
   if (conforms || demanded) {
-    output.model = member.model;
-    output.held_to_model = member.way.points != recorded;
-    output.rounding = conforms ? member.way.name : "";
-    output.rounded = [name = output.name, way = member.way](OracleRuns& other) {
-      return other.rounded_as(name, way);
-    };
-    output.simulate = [&runs, name = output.name, way = member.way](int count) {
+    e.model = member.model;
+    rule.held_to_model = member.way.points != recorded;
+    rule.rounding = conforms ? member.way.name : "";
+    followed[e.name] = member.way;
+    output.allowance.simulate = [&runs, name = e.name, way = member.way](int count) {
       return runs.simulated_as(name, way, count);
     };
-  } else if (!output.conformance) {
+  } else if (!rule.conformance) {
     // Eager code rounds its scores: its error would hide a softmax in 16 bits.
-    output.model = following.flash();
-    output.held_to_model = true;
-    output.simulate = {};
+    e.model = following.flash();
+    rule.held_to_model = true;
+    output.allowance.simulate = {};
   }
   return conforms || !demanded ? words_of(following) : "";
 }
@@ -79,15 +79,16 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
       output_cases(recording, checkpoint, *block, operands, given, facts, oracle);
   std::vector<OutputVerdict> verdicts;
   OracleRuns runs(recording, checkpoint, *block, operands, oracle);
+  FollowedWays followed;
   for (OutputCase& output : cases) {
     const std::string words =
         checkpoint.inside.empty()
-            ? follow_bits(*block, options.demanded, recorded, runs, output)
+            ? follow_bits(*block, options.demanded, recorded, runs, output, followed)
             : follow_recorded_bits(recording, checkpoint, options.demanded, output);
     verdicts.push_back(judge(output));
-    require_stated_error(checkpoint, output, verdicts.back());
+    require_stated_error(checkpoint, output.evidence, verdicts.back());
     if (!words.empty() && !is_gross(verdicts.back())) {
-      add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
+      add_diagnosis(result, cases.size() > 1 ? output.evidence.name : "", words);
     }
     note_sample(output, result);
   }
@@ -97,7 +98,8 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
   result.reason = verdict.reason;
   result.outputs = std::move(verdict.outputs);
   if (options.margins) {
-    result.margins = margins_of(recording, checkpoint, *block, operands, facts, cases, oracle);
+    result.margins =
+        margins_of(recording, checkpoint, *block, operands, facts, cases, oracle, followed);
     note_blindness(result);
   }
   if (result.status == Status::fail) {

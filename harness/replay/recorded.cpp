@@ -59,33 +59,34 @@ OutputCase case_of(const Recording& recording, const Checkpoint& checkpoint,
                    const std::string& name, const Tensor& y) {
   const OutputRef& ref = checkpoint.outputs.at(name);
   OutputCase out = recorded_case(recording, checkpoint, name);
-  out.narrowed.clear();  // what the run stored is its contract here
+  out.allowance.narrowed.clear();  // what the run stored is its contract here
   if (ref.sampled) {
-    sample_rows(out, recording, checkpoint, y, y.dtype());
+    sample_rows(out.evidence, recording, checkpoint, y, y.dtype());
   } else {
-    out.y = y;
+    out.evidence.y = y;
   }
-  out.contract = recording.contracts().at(checkpoint.contract);
-  out.contract.storage = out.contract.multiply = y.dtype();
-  if (!is_floating(out.reference.dtype())) {
-    take_choices(out, recording, ref);
+  out.rule.contract = recording.contracts().at(checkpoint.contract);
+  out.rule.contract.storage = out.rule.contract.multiply = y.dtype();
+  if (!is_floating(out.evidence.reference.dtype())) {
+    out.rule.exact = true;
+    take_choices(out.evidence, recording, ref);
     return out;
   }
-  out.composite = true;
+  out.rule.composite = true;
   if (checkpoint.operations) {
-    out.spread = widest_spread(ref.spread, ref.truncated);
-    if (!out.spread && y.dtype() != DType::f64) {
+    out.allowance.spread = widest_spread(ref.spread, ref.truncated);
+    if (!out.allowance.spread && y.dtype() != DType::f64) {
       throw Unsupported(
           text("output \"", name, "\" has no simulated kernels, from which limits come here"));
     }
   } else if (const std::string why = cannot_judge(recording, checkpoint, ref); !why.empty()) {
     throw Unsupported(text("no native block \"", checkpoint.block, "\" to judge by, and ", why));
   } else {
-    out.exact = true;
+    out.rule.exact = true;
   }
-  out.conformance = false;
-  if (!out.exact && is_narrow(y.dtype()) && out.has_expected_shape()) {
-    out.model = recorded_model(recording, checkpoint, out).value_or(Tensor());
+  out.rule.conformance = false;
+  if (!out.rule.exact && is_narrow(y.dtype()) && out.evidence.has_expected_shape()) {
+    out.evidence.model = recorded_model(recording, checkpoint, out).value_or(Tensor());
   }
   return out;
 }
@@ -113,13 +114,13 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
     OutputCase output = case_of(recording, checkpoint, name, y);
     const std::string words = follow_recorded_bits(recording, checkpoint, options.demanded, output);
     verdicts.push_back(judge(output));
-    require_stated_error(checkpoint, output, verdicts.back());
+    require_stated_error(checkpoint, output.evidence, verdicts.back());
     if (!words.empty() && !is_gross(verdicts.back())) {
       add_diagnosis(result, given.size() > 1 ? name : "", words);
     }
     note_sample(output, result);
-    note_choices(recording, checkpoint.outputs.at(name), output, result);
-    note_judged(checkpoint.outputs.at(name), output, verdicts.back(), result);
+    note_choices(recording, checkpoint.outputs.at(name), output.evidence, result);
+    note_judged(checkpoint.outputs.at(name), output.evidence, verdicts.back(), result);
     cases.push_back(std::move(output));
   }
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);

@@ -32,28 +32,30 @@ struct Family {
 
 void add(Family& family, const OutputCase& output, const CaseArrays& arrays, BitWay way,
          Tensor model) {
-  const ConformanceRule rule = rule_of(way, output, arrays.layout.columns);
+  const ConformanceRule rule = rule_of(way, output.rule, arrays.layout.columns);
   way.found =
       conformance(arrays.y, to_matrix(model, arrays.layout), arrays.valid, rule, &way.parts);
-  way.accurate = family.ways.empty() || tensor_no_less_accurate(output, model, {});
+  way.accurate =
+      family.ways.empty() || tensor_no_less_accurate(output.evidence, output.rule, model, {});
   family.ways.push_back(std::move(way));
   family.models.push_back(std::move(model));
 }
 
 void add_rounded_once(Family& family, const Checkpoint& checkpoint, const OutputCase& output,
                       const CaseArrays& arrays) {
-  BitWay way{kRoundsOnce, std::nullopt, stages_of(*checkpoint.outputs.at(output.name).operations)};
-  add(family, output, arrays, std::move(way), rounded_once(output, arrays));
+  BitWay way{kRoundsOnce, std::nullopt,
+             stages_of(*checkpoint.outputs.at(output.evidence.name).operations)};
+  add(family, output, arrays, std::move(way), rounded_once(output.evidence, arrays));
 }
 
 // Where the recorded run rounds, then the others of its family.
 Family family_of(const Recording& recording, const Checkpoint& checkpoint, const OutputCase& output,
                  const CaseArrays& arrays) {
-  const OutputRef& ref = checkpoint.outputs.at(output.name);
+  const OutputRef& ref = checkpoint.outputs.at(output.evidence.name);
   Family out;
-  const SpreadOf* bits = output.spread ? output.spread->find("bits") : nullptr;
+  const SpreadOf* bits = output.allowance.spread ? output.allowance.spread->find("bits") : nullptr;
   add(out, output, arrays, {kRoundsAsRecorded, bits ? std::optional(*bits) : std::nullopt, {}},
-      output.model);
+      output.evidence.model);
   for (const MemberRef& member : ref.members) {
     add(out, output, arrays, {member.name, member.bits, {}}, recording.read(member.values));
   }
@@ -66,7 +68,7 @@ Family family_of(const Recording& recording, const Checkpoint& checkpoint, const
 // How far the others' roundings move an element of the first.
 double furthest_of_others(const Family& family, const OutputCase& output,
                           const CaseArrays& arrays) {
-  const DType storage = output.contract.storage;
+  const DType storage = output.rule.contract.storage;
   const double normal = std::ldexp(1.0, info(storage).min_exponent);
   const std::vector<double> first = to_matrix(family.models.front(), arrays.layout);
   const double negligible = noise(first, arrays.valid);
@@ -101,7 +103,7 @@ void leave_demanded(Family& family, std::optional<RoundingPoints> demanded) {
 
 }  // namespace
 
-Tensor rounded_once(const OutputCase& output, const CaseArrays& arrays) {
+Tensor rounded_once(const Evidence& output, const CaseArrays& arrays) {
   Tensor out = host_tensor(output.y.dtype(), output.y.shape());
   const std::vector<int64_t> flat = flat_positions(arrays.layout);
   const int64_t size = size_of(output.y.dtype());
@@ -113,23 +115,24 @@ Tensor rounded_once(const OutputCase& output, const CaseArrays& arrays) {
 
 std::string follow_recorded_bits(const Recording& recording, const Checkpoint& checkpoint,
                                  std::optional<RoundingPoints> demanded, OutputCase& output) {
-  if (!output.model.defined() || !output.has_expected_shape()) return {};
-  const bool leaf = !cascades(*checkpoint.outputs.at(output.name).operations);
-  if (leaf) output.cascade_outputs = alike_inputs(recording, checkpoint, output.y);
-  const CaseArrays arrays = load_arrays(output);
+  if (!output.evidence.model.defined() || !output.evidence.has_expected_shape()) return {};
+  const bool leaf = !cascades(*checkpoint.outputs.at(output.evidence.name).operations);
+  if (leaf) output.rule.cascade_outputs = alike_inputs(recording, checkpoint, output.evidence.y);
+  const CaseArrays arrays = load_arrays(output.evidence);
   const int64_t n = std::count(arrays.valid.begin(), arrays.valid.end(), 1);
-  if (!conformance_applies(output.y.dtype(), n)) return {};
-  output.leaf = leaf;
+  if (!conformance_applies(output.evidence.y.dtype(), n)) return {};
+  output.rule.leaf = leaf;
   Family family = family_of(recording, checkpoint, output, arrays);
-  if (leaf) output.others = furthest_of_others(family, output, arrays);
-  fit(family.ways, output, arrays.layout.columns);
+  if (leaf) output.rule.others = furthest_of_others(family, output, arrays);
+  fit(family.ways, output.rule, arrays.layout.columns);
   leave_demanded(family, demanded);
   const std::vector<BitWay>& ways = family.ways;
   const int followed = followed_of(ways);
   const size_t at = nearest_of(ways, followed);
-  if (followed >= 0 || demanded) output.model = family.models[at];
-  for (const size_t peer : hold_to(ways, followed, at, demanded.has_value(), output)) {
-    output.peers.push_back(family.models[peer]);
+  if (followed >= 0 || demanded) output.evidence.model = family.models[at];
+  for (const size_t peer :
+       hold_to(ways, followed, at, demanded.has_value(), output.rule, output.allowance)) {
+    output.evidence.peers.push_back(family.models[peer]);
   }
   return words_of(ways, at, followed >= 0);
 }

@@ -19,6 +19,6 @@ std::string follow_recorded_bits(const Recording& recording, const Checkpoint& c
 
 // What a kernel gives that keeps everything in float32: the oracle's values, rounded. `arrays`: of
 // the output.
-Tensor rounded_once(const OutputCase& output, const CaseArrays& arrays);
+Tensor rounded_once(const Evidence& output, const CaseArrays& arrays);
 
 }  // namespace plumb::harness

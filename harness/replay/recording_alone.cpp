@@ -7,16 +7,17 @@ namespace plumb::harness {
 
 void judge_by_recording_alone(const Recording& recording, const Checkpoint& checkpoint,
                               OutputCase& output) {
-  output.simulate = output.redraw = {};
-  const bool elsewhere = output.held_to_model && size_of(output.contract.storage) == 2;
-  const bool lacks = !output.model.defined() && !output.oracle.defined();
-  if (!elsewhere || !lacks || !checkpoint.operations || !output.has_expected_shape()) return;
-  if (!output.composite && !output.coarser) {
-    output.model = rounded_once(output, load_arrays(output));
+  output.allowance.simulate = output.allowance.redraw = {};
+  const bool elsewhere = output.rule.held_to_model && size_of(output.rule.contract.storage) == 2;
+  const bool lacks = !output.evidence.model.defined() && !output.evidence.oracle.defined();
+  if (!elsewhere || !lacks || !checkpoint.operations || !output.evidence.has_expected_shape())
+    return;
+  if (!output.rule.composite && !output.rule.coarser) {
+    output.evidence.model = rounded_once(output.evidence, load_arrays(output.evidence));
     return;
   }
-  output.held_to_model = output.coarser = false;
-  output.model = recorded_model(recording, checkpoint, output).value_or(Tensor());
+  output.rule.held_to_model = output.rule.coarser = false;
+  output.evidence.model = recorded_model(recording, checkpoint, output).value_or(Tensor());
   follow_recorded_bits(recording, checkpoint, {}, output);
 }
 

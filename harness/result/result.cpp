@@ -45,11 +45,11 @@ void status_of_exception(CheckpointResult& result, const std::string& where,
 }
 
 void note_sample(const OutputCase& output, CheckpointResult& result) {
-  if (!output.sample) return;
-  const bool other_model = output.held_to_model || output.conformance;
-  const bool lacks_model = other_model && !output.model.defined() && !output.exact;
-  result.details.push_back(text("output \"", output.name, "\" judged from ",
-                                words_of(*output.sample),
+  if (!output.evidence.sample) return;
+  const bool other_model = output.rule.held_to_model || output.rule.conformance;
+  const bool lacks_model = other_model && !output.evidence.model.defined() && !output.rule.exact;
+  result.details.push_back(text("output \"", output.evidence.name, "\" judged from ",
+                                words_of(*output.evidence.sample),
                                 lacks_model ? ", without its rounded model" : ""));
 }
 

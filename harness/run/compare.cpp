@@ -19,7 +19,7 @@ namespace {
 struct Couple {
   const OutputVerdict &a, &b;
   const Tensor y_a, y_b;
-  const OutputCase& recorded;
+  const Evidence& recorded;
   const std::vector<int64_t> chosen;  // the tokens that these are, or empty: all
 };
 
@@ -33,7 +33,7 @@ bool passes_gate(const OutputVerdict& verdict, std::string_view name) {
                       [&](const Gate& gate) { return gate.name == name && !gate.passed; });
 }
 
-std::vector<double> oracle_values(const OutputCase& recorded, const Layout& layout) {
+std::vector<double> oracle_values(const Evidence& recorded, const Layout& layout) {
   std::vector<double> o = to_matrix(recorded.reference, layout);
   if (recorded.delta.defined()) add_delta(o, recorded.delta, layout);
   return o;
@@ -121,7 +121,7 @@ Pair compare_two(const Recording& recording, const Checkpoint& checkpoint,
   bool first = true;
   for (size_t i = 0; i < std::min(of_a.outputs.size(), of_b.outputs.size()); ++i) {
     const std::string& name = of_a.outputs[i].name;
-    const OutputCase recorded = recorded_case(recording, checkpoint, name);
+    const Evidence recorded = recorded_case(recording, checkpoint, name).evidence;
     // Of a sampled output the recording knows chosen rows: those are compared.
     std::vector<int64_t> chosen;
     if (checkpoint.outputs.at(name).sampled) chosen = chosen_tokens(recording, checkpoint, name);

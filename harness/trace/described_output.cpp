@@ -97,15 +97,14 @@ KnownOutput described_output(JsonValue of) {
   const DType storage = out.scales.storage;
   const Layout& layout = out.scales.layout;
   out.valid = of.at("valid").integer(0);
-  OutputCase& output = out.output;
-  output.contract.storage = output.contract.multiply = storage;
-  output.spread = read_spread(of.at("spread"), layout.shape, layout.axes, storage, false);
+  out.rule.contract.storage = out.rule.contract.multiply = storage;
+  out.allowance.spread = read_spread(of.at("spread"), layout.shape, layout.axes, storage, false);
   if (const JsonValue other = of.at("truncated"); !other.is_null()) {
-    output.spread =
-        widest_spread(output.spread, read_spread(other, layout.shape, layout.axes, storage, false));
+    out.allowance.spread = widest_spread(
+        out.allowance.spread, read_spread(other, layout.shape, layout.axes, storage, false));
   }
   const Operations operations = read_operations(of.at("operations"));
-  output.leaf = !cascades(operations);
+  out.rule.leaf = !cascades(operations);
   const JsonValue ways = of.at("ways");
   if ((size_of(storage) == 2) != (ways.size() > 0)) {
     ways.fail("has ", ways.size(), " ways to round ", name_of(storage));
@@ -114,7 +113,7 @@ KnownOutput described_output(JsonValue of) {
     const auto [name, bits] = pair_of(item);
     BitWay way{std::string(name.string()), std::nullopt, {}};
     if (!bits.is_null()) way.bits = read_figures("bits", bits);
-    if (out.ways.empty()) way.bits = *output.spread->find("bits");
+    if (out.ways.empty()) way.bits = *out.allowance.spread->find("bits");
     if (!way.bits) way.stages = stages_of(operations);
     out.ways.push_back(std::move(way));
   }

@@ -78,7 +78,7 @@ Tensor copy_of(const Tensor& t) {
 }
 
 // False where open elements have no known right value.
-Tensor decidable(const Tensor& open, const Legal& legal, const OutputCase& output) {
+Tensor decidable(const Tensor& open, const Legal& legal, const Evidence& output) {
   const Layout layout = layout_of(open.shape(), output.axes);
   const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
   const std::vector<int64_t> flat = flat_positions(layout);
@@ -99,8 +99,7 @@ std::string listed(const std::vector<std::string>& places) {
 
 }  // namespace
 
-void take_choices(OutputCase& output, const Recording& recording, const OutputRef& ref) {
-  output.exact = true;
+void take_choices(Evidence& output, const Recording& recording, const OutputRef& ref) {
   if (!ref.undecidable) return;
   const Tensor open = recording.read(*ref.undecidable);
   const Legal legal(recording, ref, open.numel());
@@ -123,7 +122,7 @@ void take_choices(OutputCase& output, const Recording& recording, const OutputRe
   }
 }
 
-void note_choices(const Recording& recording, const OutputRef& ref, const OutputCase& output,
+void note_choices(const Recording& recording, const OutputRef& ref, const Evidence& output,
                   CheckpointResult& result) {
   if (!ref.undecidable) return;
   const Tensor open = recording.read(*ref.undecidable);
@@ -152,7 +151,7 @@ void note_choices(const Recording& recording, const OutputRef& ref, const Output
   result.details.push_back(words + listed(places));
 }
 
-void note_judged(const OutputRef& ref, const OutputCase& output, OutputVerdict& verdict,
+void note_judged(const OutputRef& ref, const Evidence& output, OutputVerdict& verdict,
                  CheckpointResult& result) {
   if (!output.has_expected_shape()) return;
   const Layout layout = layout_of(output.y.shape(), output.axes);

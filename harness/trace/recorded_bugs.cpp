@@ -19,7 +19,7 @@ struct Elements {
   std::vector<double> y, right, allowed;
 };
 
-Elements elements_of(const OutputCase& output, const OutputVerdict& verdict) {
+Elements elements_of(const Evidence& output, const OutputVerdict& verdict) {
   const CaseArrays a = load_arrays(output);
   const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, output.y.dtype());
   double limit = 0;  // whole numbers are equal or not
@@ -98,12 +98,13 @@ std::optional<KnownBugFound> recorded_bug(const Recording& recording, const Chec
   std::optional<KnownBugFound> best;
   double least = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
-    if (!cases[i].has_expected_shape()) continue;
+    const Evidence& output = cases[i].evidence;
+    if (!output.has_expected_shape()) continue;
     std::optional<Elements> elements;
     for (const PlantedBug& bug : checkpoint.bugs) {
-      if (bug.output != cases[i].name) continue;
-      if (!elements) elements = elements_of(cases[i], verdicts[i]);
-      const Likeness found = likeness_of(recording, checkpoint, bug, *elements, cases[i].y.dtype());
+      if (bug.output != output.name) continue;
+      if (!elements) elements = elements_of(output, verdicts[i]);
+      const Likeness found = likeness_of(recording, checkpoint, bug, *elements, output.y.dtype());
       if (!found.told() || (best && found.share() >= least)) continue;
       least = found.share();
       best = found.named(bug.name);

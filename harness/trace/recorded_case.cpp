@@ -53,49 +53,50 @@ std::optional<Spread> widest_spread(const std::optional<Spread>& spread,
 }
 
 void take_inside(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint) {
-  const OutputRef& ref = checkpoint.outputs.at(out.name);
-  out.spread = widest_spread(ref.spread, ref.truncated);
-  if (!out.spread) {
-    throw Unsupported(text("output \"", out.name,
+  const OutputRef& ref = checkpoint.outputs.at(out.evidence.name);
+  out.allowance.spread = widest_spread(ref.spread, ref.truncated);
+  if (!out.allowance.spread) {
+    throw Unsupported(text("output \"", out.evidence.name,
                            "\" has no simulated kernels, which its contract (",
                            words_listed(checkpoint.inside), ") is shown by"));
   }
-  out.model = recorded_model(recording, checkpoint, out).value_or(Tensor());
-  out.held_to_model = out.coarser = out.conformance = out.leaf = false;
-  out.composite = true;
-  out.cascade_stages.clear();
-  out.bottleneck = {};
-  out.simulate = out.redraw = {};
+  out.evidence.model = recorded_model(recording, checkpoint, out).value_or(Tensor());
+  out.rule.held_to_model = out.rule.coarser = out.rule.conformance = out.rule.leaf = false;
+  out.rule.composite = true;
+  out.rule.cascade_stages.clear();
+  out.rule.bottleneck = {};
+  out.allowance.simulate = out.allowance.redraw = {};
 }
 
 OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
                          const std::string& output) {
   const OutputRef& ref = checkpoint.outputs.at(output);
   OutputCase out;
-  out.name = output;
-  out.axes = ref.axes;
-  out.labels = ref.labels;
-  out.reference = recording.read(ref.tensor);
-  if (ref.delta) out.delta = recording.read(*ref.delta);
+  Evidence& e = out.evidence;
+  e.name = output;
+  e.axes = ref.axes;
+  e.labels = ref.labels;
+  e.reference = recording.read(ref.tensor);
+  if (ref.delta) e.delta = recording.read(*ref.delta);
   if (ref.valid) {
-    out.valid = recording.read(ref.valid->tensor);
-    out.valid_axes = ref.valid->axes;
+    e.valid = recording.read(ref.valid->tensor);
+    e.valid_axes = ref.valid->axes;
   }
-  if (ref.ill_conditioned && !ref.sampled)
-    out.ill_conditioned = recording.read(*ref.ill_conditioned);
-  out.max_abs_score = stated_score(checkpoint).value_or(0);
-  out.unstable = ref.unstable;
-  if (ref.operations) out.narrowed = narrowed_by(*ref.operations, recording.dtype());
+  if (ref.ill_conditioned && !ref.sampled) e.ill_conditioned = recording.read(*ref.ill_conditioned);
+  out.rule.max_abs_score = stated_score(checkpoint).value_or(0);
+  out.allowance.unstable = ref.unstable;
+  if (ref.operations) out.allowance.narrowed = narrowed_by(*ref.operations, recording.dtype());
   return out;
 }
 
 std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
                                      const OutputCase& output) {
-  const OutputRef& ref = checkpoint.outputs.at(output.name);
-  if (!ref.model || !output.narrowed.empty()) return {};
-  if (ref.model->at.empty()) return output.reference;
-  const std::string where = text(checkpoint.params.where(), ": outputs.", output.name, ".model");
-  return rounded_model(output.reference, recording.read(ref.model->at),
+  const OutputRef& ref = checkpoint.outputs.at(output.evidence.name);
+  if (!ref.model || !output.allowance.narrowed.empty()) return {};
+  if (ref.model->at.empty()) return output.evidence.reference;
+  const std::string where =
+      text(checkpoint.params.where(), ": outputs.", output.evidence.name, ".model");
+  return rounded_model(output.evidence.reference, recording.read(ref.model->at),
                        recording.read(ref.model->values), where);
 }
 
@@ -107,7 +108,7 @@ std::vector<int64_t> chosen_tokens(const Recording& recording, const Checkpoint&
   return {stored.data<int64_t>(), stored.data<int64_t>() + stored.numel()};
 }
 
-void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint,
+void sample_rows(Evidence& out, const Recording& recording, const Checkpoint& checkpoint,
                  const Tensor& y, DType dtype) {
   const OutputRef& ref = checkpoint.outputs.at(out.name);
   const Shape expected = recording.output_shape(ref);

@@ -30,7 +30,7 @@ std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoin
 
 // Puts the run's whole output in the case of a sampled one: its chosen rows, and what there is to
 // know of the others. `dtype`: of the run.
-void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint,
+void sample_rows(Evidence& out, const Recording& recording, const Checkpoint& checkpoint,
                  const Tensor& y, DType dtype);
 
 // The chosen tokens of a sampled output; BadInput unless they ascend within the output.

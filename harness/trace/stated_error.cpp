@@ -10,7 +10,7 @@ namespace plumb::harness {
 namespace {
 
 // Of NaN and infinities there is no figure.
-bool has_figure(const OutputCase& output) {
+bool has_figure(const Evidence& output) {
   const Layout layout = layout_of(output.reference.shape(), output.axes);
   const std::vector<double> r = to_matrix(output.reference, layout);
   std::vector<double> o = r;
@@ -27,7 +27,7 @@ bool is_structure_alone(const OutputVerdict& verdict) { return verdict.gates.siz
 
 }  // namespace
 
-void require_stated_error(const Checkpoint& checkpoint, const OutputCase& output,
+void require_stated_error(const Checkpoint& checkpoint, const Evidence& output,
                           const OutputVerdict& verdict) {
   if (is_structure_alone(verdict)) return;
   const double stated = checkpoint.outputs.at(output.name).error, computed = verdict.recorded_error;

@@ -9,7 +9,7 @@ namespace plumb::harness {
 
 // BadInput where reference and delta give another error than the recording states: one of the three
 // was tampered with. `verdict` is on `output`, in the recording's dtype.
-void require_stated_error(const Checkpoint& checkpoint, const OutputCase& output,
+void require_stated_error(const Checkpoint& checkpoint, const Evidence& output,
                           const OutputVerdict& verdict);
 
 }  // namespace plumb::harness

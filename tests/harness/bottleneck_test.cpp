@@ -57,23 +57,23 @@ struct Adapter {
 
 const Stage kDown{kIn, {}}, kUp{kRank, {}};
 
-ConformanceRule rule_of(OutputCase output) {
-  output.contract.storage = kDtype;
-  output.stages = {kDown, kUp};
-  return conformance_rule(output, floors(output.contract, output.stages, 0), kOut);
+ConformanceRule rule_of(Rule rule) {
+  rule.contract.storage = kDtype;
+  rule.stages = {kDown, kUp};
+  return conformance_rule(rule, floors(rule.contract, rule.stages, 0), kOut);
 }
 
 ConformanceRule rule_of_bottleneck() {
-  OutputCase output;
-  output.bottleneck = {kRank, kDown};
-  return rule_of(output);
+  Rule rule;
+  rule.bottleneck = {kRank, kDown};
+  return rule_of(rule);
 }
 
 // Flips taken as independent.
 ConformanceRule rule_of_cascade() {
-  OutputCase output;
-  output.cascade_stages = {kDown};
-  return rule_of(output);
+  Rule rule;
+  rule.cascade_stages = {kDown};
+  return rule_of(rule);
 }
 
 Conformance compared(const Values& y, const Values& model, const ConformanceRule& rule) {
@@ -130,7 +130,7 @@ TEST_CASE("how many rows are set aside follows from the flips to expect") {
   CHECK(rows_aside(rule, 24).rows == 0);
   CHECK(rows_aside(rule_of_cascade(), 24).rows == 0);
 
-  OutputCase wide;
+  Rule wide;
   wide.bottleneck = {1000, kDown};
   CHECK(rule_of(wide).cascade == accumulation_floor({kDown}));
   CHECK(rule_of_bottleneck().cascade == 0);

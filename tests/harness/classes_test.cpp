@@ -57,11 +57,11 @@ TEST_CASE("a wrong class fails even where no number shows it", "[classes]") {
   o[40] = kInf;
   std::vector<double> r = rounded(DType::f16, o), y = r;
   OutputCase c = case_of(made(DType::f16), y, r, o);
-  c.delta = Tensor();
-  c.oracle = tensor_of(DType::f64, {16, 32}, o);
+  c.evidence.delta = Tensor();
+  c.evidence.oracle = tensor_of(DType::f64, {16, 32}, o);
   CHECK(judge(c).status == Status::pass);
   y[40] = 3;
-  c.y = tensor_of(DType::f16, {16, 32}, y);
+  c.evidence.y = tensor_of(DType::f16, {16, 32}, y);
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::fail);
   for (const Gate& g : v.gates) CHECK(g.passed == (g.name != "classes"));
@@ -80,22 +80,22 @@ TEST_CASE("where the reference overflowed, y may be finite and must then be righ
   OutputCase c = case_of(made(DType::f16), y, r, o);
   CHECK(judge(c).status == Status::fail);  // o - r is an infinity: o is not known there
   CHECK(judge(c).reason.find("judge them with a computed oracle") != std::string::npos);
-  const Tensor unknown = c.delta;
-  c.oracle = tensor_of(DType::f64, {16, 32}, o);
+  const Tensor unknown = c.evidence.delta;
+  c.evidence.oracle = tensor_of(DType::f64, {16, 32}, o);
   CHECK(judge(c).status == Status::pass);
   CHECK(judge(c).classes.range_hazards == 1);
   std::vector<double> delta = testing::values_of(unknown);
   delta[40] = 60000;  // as recordings have it
-  c.delta = tensor_of(DType::f32, {16, 32}, delta);
-  if (GENERATE(false, true)) c.oracle = Tensor();
+  c.evidence.delta = tensor_of(DType::f32, {16, 32}, delta);
+  if (GENERATE(false, true)) c.evidence.oracle = Tensor();
   CHECK(judge(c).status == Status::pass);
   CHECK(judge(c).classes.range_hazards == 1);
   y[40] = 30000;
-  c.y = tensor_of(DType::f16, {16, 32}, y);
+  c.evidence.y = tensor_of(DType::f16, {16, 32}, y);
   CHECK(judge(c).status == Status::fail);
   CHECK(std::isfinite(gate(judge(c), "tensor").limit));  // the reference's infinity loosens nothing
   y[40] = kInf;
-  c.y = tensor_of(DType::f16, {16, 32}, y);
+  c.evidence.y = tensor_of(DType::f16, {16, 32}, y);
   CHECK(judge(c).status == Status::pass);
 }
 
@@ -104,8 +104,8 @@ TEST_CASE("padded elements must only be finite", "[classes]") {
   mask[2] = 0;
   const auto run = [&](double value) {
     OutputCase c = changed(DType::bf16, [&](auto& y) { y[2 * 32 + 5] = value; });
-    c.valid = tensor_of(DType::boolean, {16}, mask);
-    c.valid_axes = {"token"};
+    c.evidence.valid = tensor_of(DType::boolean, {16}, mask);
+    c.evidence.valid_axes = {"token"};
     return judge(c);
   };
   CHECK(run(1e30).status == Status::pass);
@@ -131,8 +131,8 @@ TEST_CASE("what is not judged may be an infinity that the reference has elsewher
 
 TEST_CASE("the mask keeps errors at valid elements", "[classes]") {
   OutputCase c = changed(DType::bf16, [](auto& y) { y[5] = 9; });
-  c.valid = tensor_of(DType::boolean, {16}, std::vector<double>(16, 1));
-  c.valid_axes = {"token"};
+  c.evidence.valid = tensor_of(DType::boolean, {16}, std::vector<double>(16, 1));
+  c.evidence.valid_axes = {"token"};
   CHECK(judge(c).status == Status::fail);
 }
 

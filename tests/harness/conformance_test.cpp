@@ -106,7 +106,7 @@ TEST_CASE("judge() compares with the model only where that decides", "[conforman
   OutputCase c = case_of({{16, 32}, {"token", "channel"}, dtype}, odd, right, o);
   CHECK(judge(c).status == Status::pass);
   CHECK_FALSE(judge(c).conformance.has_value());
-  c.model = tensor_of(dtype, {16, 32}, right);
+  c.evidence.model = tensor_of(dtype, {16, 32}, right);
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::fail);
   CHECK(v.gates.back().name == "conformance");
@@ -114,20 +114,20 @@ TEST_CASE("judge() compares with the model only where that decides", "[conforman
   CHECK(v.conformance->n == 512);
   CHECK(v.reason.find("64 of 512 elements differ from the contract's rounded model") == 0);
   CHECK(v.where->region == "channel mod 8 = 0");
-  c.cascade_outputs = 64;
+  c.rule.cascade_outputs = 64;
   CHECK(judge(c).status == Status::pass);
-  c.cascade_outputs = 0;
-  c.cascade_stages = {{1 << 14, {}}};
+  c.rule.cascade_outputs = 0;
+  c.rule.cascade_stages = {{1 << 14, {}}};
   CHECK(judge(c).status == Status::pass);
-  c.cascade_stages.clear();
+  c.rule.cascade_stages.clear();
   std::vector<double> mask(512, 1);
   for (size_t i = 0; i < mask.size(); i += 8) mask[i] = i >= 64 ? 0 : 1;
-  c.valid = tensor_of(DType::boolean, {16, 32}, mask);
-  c.valid_axes = {"token", "channel"};
+  c.evidence.valid = tensor_of(DType::boolean, {16, 32}, mask);
+  c.evidence.valid_axes = {"token", "channel"};
   CHECK(judge(c).conformance->differ == 8);
   CHECK(judge(c).status == Status::pass);
-  c.valid = Tensor();
-  c.conformance = false;
+  c.evidence.valid = Tensor();
+  c.rule.conformance = false;
   CHECK(judge(c).status == Status::pass);
 }
 

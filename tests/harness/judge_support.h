@@ -73,15 +73,15 @@ struct Made {
 inline OutputCase case_of(const Made& made, const std::vector<double>& y,
                           const std::vector<double>& r, const std::vector<double>& o) {
   OutputCase c;
-  c.name = "out";
-  c.axes = made.axes;
-  c.y = tensor_of(made.dtype, made.shape, y);
-  c.reference = tensor_of(made.dtype, made.shape, r);
+  c.evidence.name = "out";
+  c.evidence.axes = made.axes;
+  c.evidence.y = tensor_of(made.dtype, made.shape, y);
+  c.evidence.reference = tensor_of(made.dtype, made.shape, r);
   std::vector<double> delta = o;
   for (size_t i = 0; i < delta.size(); ++i) delta[i] -= round_to(made.dtype, r[i]);
-  c.delta = tensor_of(DType::f32, made.shape, delta);
-  c.contract.storage = c.contract.multiply = made.dtype;
-  c.stages = {{64, {}}};
+  c.evidence.delta = tensor_of(DType::f32, made.shape, delta);
+  c.rule.contract.storage = c.rule.contract.multiply = made.dtype;
+  c.rule.stages = {{64, {}}};
   return c;
 }
 

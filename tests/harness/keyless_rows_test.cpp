@@ -46,12 +46,13 @@ struct Softmax {
     std::copy(values.begin(), values.end(), y.begin() + static_cast<std::ptrdiff_t>(row * kKeys));
     const Made made{{1, kHeads, kTokens, kKeys}, {"batch", "head", "token", "kv_token"}, dtype};
     OutputCase out = case_of(made, y, rounded, exact);
-    out.model = out.reference;
+    out.evidence.model = out.evidence.reference;
     return out;
   }
 
   OutputVerdict judged(OutputCase output) const {
-    set_keyless_rows_aside(output, tensor_of(DType::f32, output.y.shape(), scores));
+    set_keyless_rows_aside(output.evidence,
+                           tensor_of(DType::f32, output.evidence.y.shape(), scores));
     return judge(output);
   }
 };
@@ -95,10 +96,10 @@ TEST_CASE("keyless rows: a row with a key is judged") {
 TEST_CASE("keyless rows: what was set aside before stays so") {
   const Softmax softmax(DType::f16);
   OutputCase output = softmax.with(DType::f16, 0, kUniform);  // token 0, head 0
-  output.valid = tensor_of(DType::boolean, {1, kTokens}, {0, 1, 1, 1});
-  output.valid_axes = {"batch", "token"};
+  output.evidence.valid = tensor_of(DType::boolean, {1, kTokens}, {0, 1, 1, 1});
+  output.evidence.valid_axes = {"batch", "token"};
   CHECK(softmax.judged(output).status == Status::pass);
-  output.valid = tensor_of(DType::boolean, {1, kTokens}, {1, 0, 1, 1});
+  output.evidence.valid = tensor_of(DType::boolean, {1, kTokens}, {1, 0, 1, 1});
   CHECK(softmax.judged(output).status == Status::fail);
 }
 

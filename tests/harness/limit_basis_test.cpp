@@ -53,36 +53,36 @@ TEST_CASE("a reference far beyond its floor lends no limit", "[basis]") {
 
 TEST_CASE("simulated kernels that err as much acquit a reference and a device", "[basis]") {
   OutputCase c = off_by(1e-3, 1e-3);
-  c.spread = spread_of_error(1e-3, 1e-4);
+  c.allowance.spread = spread_of_error(1e-3, 1e-4);
   CHECK(judge(c).status == Status::pass);
   CHECK(judge(c).golden_suspect.empty());
-  CHECK(gate(judge(c), "tensor").limit >= spread_limit(c.spread->gates[0], DType::f32));
+  CHECK(gate(judge(c), "tensor").limit >= spread_limit(c.allowance.spread->gates[0], DType::f32));
   SECTION("unless the recorded run rounded below its dtype") {
-    c.narrowed = "operation 2 of 5 of the recorded run, mean, stores bf16";
+    c.allowance.narrowed = "operation 2 of 5 of the recorded run, mean, stores bf16";
     const OutputVerdict v = judge(c);
     CHECK(v.status == Status::fail);
     CHECK(v.golden_suspect.find("mean, stores bf16") != std::string::npos);
   }
   SECTION("of a composite they replace the floors of its sums, too") {
     c = off_by(3e-7, 3e-6);
-    c.stages.assign(10, {4096, {}});
+    c.rule.stages.assign(10, {4096, {}});
     CHECK(judge(c).status == Status::pass);
-    c.composite = true;
-    c.spread = spread_of_error(3e-7, 3e-8);
+    c.rule.composite = true;
+    c.allowance.spread = spread_of_error(3e-7, 3e-8);
     CHECK(judge(c).status == Status::fail);
   }
 }
 
 TEST_CASE("what correct kernels cannot decide is blind, neither failed nor passed", "[basis]") {
   OutputCase c = off_by(0.4, 0);
-  c.spread = spread_of_error(0.4, 0.1);
+  c.allowance.spread = spread_of_error(0.4, 0.1);
   CHECK(judge(c).status == Status::blind);
-  c.y = off_by(0, 30).y;
+  c.evidence.y = off_by(0, 30).evidence.y;
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::blind);
   CHECK(v.reason.find("ill conditioned") == 0);
   SECTION("but a NaN is no question of conditions") {
-    c.y.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+    c.evidence.y.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
     CHECK(judge(c).status == Status::fail);
   }
 }
@@ -98,7 +98,7 @@ TEST_CASE("rows that correct kernels do not agree on are set aside", "[basis]") 
   const auto judged = [&](double in_row, double elsewhere, bool simulated = true) {
     OutputCase c = case_of(made(DType::f32), made_of(in_row, elsewhere), made_of(0, 1), o);
     if (simulated) {
-      c.simulate = [&](int count) {
+      c.allowance.simulate = [&](int count) {
         const Tensor zero = tensor_of(DType::f32, {16, 32}, made_of(0, 1));
         return std::vector<Tensor>(static_cast<size_t>(count), zero);
       };
@@ -118,13 +118,13 @@ TEST_CASE("rows that correct kernels do not agree on are set aside", "[basis]") 
 
 TEST_CASE("an output of ill-conditioned rows alone is blind, and so is its checkpoint", "[basis]") {
   OutputCase c = off_by(0, 0);
-  c.ill_conditioned = host_tensor(DType::boolean, c.y.shape());
-  std::fill_n(c.ill_conditioned.data<uint8_t>(), 512, uint8_t{1});
+  c.evidence.ill_conditioned = host_tensor(DType::boolean, c.evidence.y.shape());
+  std::fill_n(c.evidence.ill_conditioned.data<uint8_t>(), 512, uint8_t{1});
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::blind);
   CHECK(v.reason.find("16 of 16 rows are ill conditioned") == 0);
   CHECK(combine({judge(off_by(0, 0)), v}).status == Status::blind);
-  c.y.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+  c.evidence.y.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
   CHECK(judge(c).status == Status::fail);
 }
 
@@ -132,14 +132,14 @@ TEST_CASE("the stated error of a reference is of all rows, in units of o", "[bas
   OutputCase c = off_by(0.25, 0);
   const double all = judge(c).recorded_error;
   CHECK(all == Approx(0.25).epsilon(0.2));
-  c.ill_conditioned = host_tensor(DType::boolean, c.y.shape());
-  std::fill_n(c.ill_conditioned.data<uint8_t>(), 512, uint8_t{0});
-  std::fill_n(c.ill_conditioned.data<uint8_t>() + 32, 32, uint8_t{1});
+  c.evidence.ill_conditioned = host_tensor(DType::boolean, c.evidence.y.shape());
+  std::fill_n(c.evidence.ill_conditioned.data<uint8_t>(), 512, uint8_t{0});
+  std::fill_n(c.evidence.ill_conditioned.data<uint8_t>() + 32, 32, uint8_t{1});
   CHECK(judge(c).recorded_error == Approx(all).epsilon(1e-12));
   const std::vector<double> o(512, 3 * 0x1p-149);
   const std::vector<double> r(512, 4 * 0x1p-149);
   OutputCase small = case_of(made(DType::f32), o, r, o);
-  small.oracle = tensor_of(DType::f64, {16, 32}, o);
+  small.evidence.oracle = tensor_of(DType::f64, {16, 32}, o);
   CHECK(judge(small).recorded_error == Approx(1.0 / 3));
 }
 
@@ -148,8 +148,8 @@ TEST_CASE("denormal results are measured in their steps", "[basis]") {
   for (double& value : o) value *= 0x1p-134;
   const auto judged = [&](const std::vector<double>& y) {
     OutputCase c = case_of(made(DType::f32), y, rounded(DType::f32, o), o);
-    c.delta = {};
-    c.oracle = tensor_of(DType::f64, {16, 32}, o);
+    c.evidence.delta = {};
+    c.evidence.oracle = tensor_of(DType::f64, {16, 32}, o);
     return judge(c);
   };
   CHECK(judged(rounded(DType::f32, o)).status == Status::pass);
@@ -168,33 +168,33 @@ TEST_CASE("denormal results are measured in their steps", "[basis]") {
 TEST_CASE("our own simulations count where the recording has none", "[basis]") {
   OutputCase c = off_by(3e-7, 3e-5);
   int runs = 0;
-  c.simulate = [&](int count) {
+  c.allowance.simulate = [&](int count) {
     runs = count;
     std::vector<Tensor> out;
-    for (int k = 0; k < count; ++k) out.push_back(off_by(0, 3e-5 * (1 + 0.1 * k)).y);
+    for (int k = 0; k < count; ++k) out.push_back(off_by(0, 3e-5 * (1 + 0.1 * k)).evidence.y);
     return out;
   };
   CHECK(judge(c).status == Status::pass);
   CHECK(runs == static_cast<int>(kLimits.spread_runs));
-  c.simulate = {};
+  c.allowance.simulate = {};
   CHECK(judge(c).status == Status::fail);
 }
 
 TEST_CASE("kernels that round elsewhere draw new roundings", "[basis]") {
   OutputCase c = off_by(3e-7, 3e-5);
   int runs = 0;
-  c.redraw = [&](int count) {
+  c.allowance.redraw = [&](int count) {
     runs = count;
     std::vector<Tensor> out;
-    for (int k = 0; k < count; ++k) out.push_back(off_by(0, 1e-5 * (1 + 0.1 * k)).y);
+    for (int k = 0; k < count; ++k) out.push_back(off_by(0, 1e-5 * (1 + 0.1 * k)).evidence.y);
     return out;
   };
   CHECK(judge(c).status == Status::fail);  // too far off for a rounding
   CHECK(runs == 0);
-  c.y = off_by(0, 5e-6).y;
+  c.evidence.y = off_by(0, 5e-6).evidence.y;
   CHECK(judge(c).status == Status::pass);
   CHECK(runs == static_cast<int>(kLimits.spread_runs));
-  c.redraw = {};
+  c.allowance.redraw = {};
   CHECK(judge(c).status == Status::fail);
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("a rounded constant moves a whole tensor by its rounding", "[basis]") 
     std::vector<double> y = o;
     for (double& value : y) value *= factor;
     OutputCase c = case_of(made(DType::f32), y, rounded(DType::f32, o), o);
-    c.stages = {};
+    c.rule.stages = {};
     return judge(c).status;
   };
   CHECK(scaled_by(1 + 1.5 * 0x1p-24) == Status::pass);
@@ -214,10 +214,10 @@ TEST_CASE("a rounded constant moves a whole tensor by its rounding", "[basis]") 
 
 TEST_CASE("a float64 block that does not make o fails whatever the device does", "[basis]") {
   OutputCase c = off_by(3e-7, 0);
-  c.float64_share = 0.9;
+  c.evidence.float64_share = 0.9;
   CHECK(judge(c).status == Status::pass);
-  c.float64_share = 1e6;
-  c.float64_at = "token 3, channel 4";
+  c.evidence.float64_share = 1e6;
+  c.evidence.float64_at = "token 3, channel 4";
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::fail);
   CHECK(v.reason.find("the float64 block is 1e+06 times") == 0);
@@ -226,13 +226,13 @@ TEST_CASE("a float64 block that does not make o fails whatever the device does",
 TEST_CASE("what a correct kernel that rounds elsewhere errs, another may", "[basis]") {
   OutputCase c = off_by(2e-7, 3e-6);
   CHECK(judge(c).status == Status::fail);
-  c.peers = {off_by(0, 2e-6).y};
+  c.evidence.peers = {off_by(0, 2e-6).evidence.y};
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::pass);
   CHECK(v.reference.tensor > 1e-6);
   CHECK(v.golden_suspect.empty());
   SECTION("but not far more") {
-    c.y = off_by(0, 1e-4).y;
+    c.evidence.y = off_by(0, 1e-4).evidence.y;
     CHECK(judge(c).status == Status::fail);
   }
 }

@@ -43,11 +43,11 @@ struct Output {
     Random other(seed);
     for (double& x : y) x *= 1 + noise * other.normal();
     of = case_of(made(dtype), rounded(dtype, y), rounded(dtype, o), o);
-    of.composite = true;
-    of.stages.clear();
-    of.spread = spread(dtype);
-    if (size_of(dtype) == 2) of.model = of.reference;
-    arrays = load_arrays(of);
+    of.rule.composite = true;
+    of.rule.stages.clear();
+    of.allowance.spread = spread(dtype);
+    if (size_of(dtype) == 2) of.evidence.model = of.evidence.reference;
+    arrays = load_arrays(of.evidence);
     scales = reference_scales(arrays.layout, arrays.o, arrays.valid, dtype);
   }
 
@@ -61,15 +61,15 @@ struct Output {
   }
   Spread spread(DType dtype) const {
     const auto document = JsonDocument::parse("spread", spread_text(dtype));
-    return read_spread(document->root(), of.y.shape(), of.axes, dtype, false);
+    return read_spread(document->root(), of.evidence.y.shape(), of.evidence.axes, dtype, false);
   }
 
   std::string description() const {
-    const DType dtype = of.y.dtype();
+    const DType dtype = of.evidence.y.dtype();
     std::string shape, axes, groups;
-    for (int axis = 0; axis < of.y.rank(); ++axis) {
-      shape += text(axis ? ", " : "", of.y.dim(axis));
-      axes += text(axis ? ", \"" : "\"", of.axes[static_cast<size_t>(axis)], '"');
+    for (int axis = 0; axis < of.evidence.y.rank(); ++axis) {
+      shape += text(axis ? ", " : "", of.evidence.y.dim(axis));
+      axes += text(axis ? ", \"" : "\"", of.evidence.axes[static_cast<size_t>(axis)], '"');
     }
     for (const FamilyScales& family : scales.families) {
       groups += text(groups.empty() ? "\"" : ", \"", family.partition.name, "\": [", family.counted,
@@ -94,10 +94,10 @@ struct Output {
     }
     out.insert(out.end(), figures.columns.energy.begin(), figures.columns.energy.end());
     out.insert(out.end(), figures.columns.along.begin(), figures.columns.along.end());
-    if (!of.model.defined()) return out;
+    if (!of.evidence.model.defined()) return out;
     SmallParts parts;
     const ConformanceRule rule =
-        conformance_rule(of, floors(of.contract, {}, 0), arrays.layout.columns);
+        conformance_rule(of.rule, floors(of.rule.contract, {}, 0), arrays.layout.columns);
     const Conformance found = conformance(values, arrays.model, arrays.valid, rule, &parts);
     const bool few = found.differ == 0 || parts.crowd > 0;
     out.insert(out.end(), {static_cast<double>(found.differ), few ? 1.0 : 0.0, parts.distance,
@@ -116,8 +116,8 @@ OutputLimits limits_of(const Output& output) {
       values.insert(values.end(), part->begin(), part->end());
     }
   }
-  if (output.of.model.defined()) values.push_back(0);  // it moves nothing
-  for (int i = 0; i < (output.of.model.defined() ? 2 : 1); ++i) {
+  if (output.of.evidence.model.defined()) values.push_back(0);  // it moves nothing
+  for (int i = 0; i < (output.of.evidence.model.defined() ? 2 : 1); ++i) {
     const std::vector<double> of_r = output.record(output.arrays.r);
     values.insert(values.end(), of_r.begin(), of_r.end());
   }
@@ -141,8 +141,8 @@ TEST_CASE("figures have the gates of the tensors that they are of", "[limits]") 
   const std::vector<Gate> gates = limits.gates(y);
   OutputCase of = output.of;
   if (dtype == DType::bf16) {
-    of.bits = *of.spread->find("bits");
-    of.leaf = true;
+    of.allowance.bits = *of.allowance.spread->find("bits");
+    of.rule.leaf = true;
   }
   const OutputVerdict verdict = judge(of);
   int compared = 0;

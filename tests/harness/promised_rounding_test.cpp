@@ -49,9 +49,9 @@ TEST_CASE("promised rounding: a product is held to the recorded bits, whatever i
   for (const RoundingPoints points : {RoundingPoints::eager, RoundingPoints::fused}) {
     const auto cases = unrefereed(first_of("linear"), facts_with(OpId::linear, points));
     REQUIRE(cases.size() == 1);
-    CHECK(cases[0].conformance);
-    CHECK(cases[0].model.defined());
-    CHECK_FALSE(cases[0].held_to_model);
+    CHECK(cases[0].rule.conformance);
+    CHECK(cases[0].evidence.model.defined());
+    CHECK_FALSE(cases[0].rule.held_to_model);
   }
 }
 

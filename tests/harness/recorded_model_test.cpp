@@ -27,9 +27,10 @@ bool rounds_alike(const Recording& recording, const Checkpoint& checkpoint) {
 }
 
 int64_t count_different(const OutputCase& output, const Tensor& a, const Tensor& b) {
-  const Layout layout = layout_of(a.shape(), output.axes);
+  const Layout layout = layout_of(a.shape(), output.evidence.axes);
   const std::vector<double> left = to_matrix(a, layout), right = to_matrix(b, layout);
-  const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
+  const std::vector<uint8_t> valid =
+      to_mask(output.evidence.valid, output.evidence.valid_axes, layout);
   int64_t out = 0;
   for (size_t i = 0; i < left.size(); ++i) {
     const bool same = left[i] == right[i] || (std::isnan(left[i]) && std::isnan(right[i]));

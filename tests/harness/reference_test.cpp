@@ -43,9 +43,9 @@ CheckpointResult judged_by_rows(const Recording& recording, const Checkpoint& ch
   std::vector<OutputVerdict> verdicts;
   for (OutputCase& output :
        output_cases(recording, checkpoint, block, operands, outputs, facts, oracle)) {
-    if (output.sample) {
-      output.y = output.reference;
-      output.sample->y = output.sample->reference;
+    if (output.evidence.sample) {
+      output.evidence.y = output.evidence.reference;
+      output.evidence.sample->y = output.evidence.sample->reference;
     }
     verdicts.push_back(judge(output));
   }

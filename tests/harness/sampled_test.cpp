@@ -44,7 +44,7 @@ OutputCase sampled_case(DType dtype, const Values& y, const Values& r, const Val
     }
     sample.rms.push_back(std::sqrt(squares / kColumns));
   }
-  out.sample = std::move(sample);
+  out.evidence.sample = std::move(sample);
   return out;
 }
 
@@ -185,12 +185,12 @@ TEST_CASE("sampled: an exact output must have the reference's sketch") {
   Values y = o;
   CHECK([&] {
     OutputCase c = sampled_case(DType::bf16, y, o, o);
-    c.exact = true;
+    c.rule.exact = true;
     return judge(c).status;
   }() == Status::pass);
   element(y, kUnchosen, 7) *= 1 + 0x1p-7;  // one ulp
   OutputCase c = sampled_case(DType::bf16, y, o, o);
-  c.exact = true;
+  c.rule.exact = true;
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::fail);
   CHECK_FALSE(failed(v, "bits"));
@@ -202,7 +202,7 @@ TEST_CASE("sampled: a float64 run is held to the oracle's sketch") {
   Values y = o;
   const auto run = [&] {
     OutputCase c = sampled_case(DType::bf16, y, r, o);
-    c.y = tensor_of(DType::f64, c.y.shape(), chosen_rows(y));
+    c.evidence.y = tensor_of(DType::f64, c.evidence.y.shape(), chosen_rows(y));
     return judge(c);
   };
   CHECK(run().status == Status::pass);
@@ -215,9 +215,9 @@ TEST_CASE("sampled: without a comparable sketch all rows must be finite, no more
   Values y = r;
   element(y, kUnchosen, 7) += 100;
   OutputCase c = sampled_case(DType::f16, y, r, o);
-  c.sample->comparable = false;
+  c.evidence.sample->comparable = false;
   CHECK(judge(c).status == Status::pass);
-  CHECK(words_of(*c.sample) == "5 of 130 rows, all of them finite");
+  CHECK(words_of(*c.evidence.sample) == "5 of 130 rows, all of them finite");
 }
 
 TEST_CASE("sampled: rows are taken along the axis that is named") {

@@ -111,8 +111,8 @@ struct Linear {
     const Values o = oracle();
     OutputCase c = case_of({{kRows, kOuter}, {"token", "channel"}, dtype}, y,
                            correct(Order::sequential, false), o);
-    c.stages = {{kInner, {}}};
-    c.model = tensor_of(dtype, {kRows, kOuter}, rounded(dtype, o));
+    c.rule.stages = {{kInner, {}}};
+    c.evidence.model = tensor_of(dtype, {kRows, kOuter}, rounded(dtype, o));
     return c;
   }
 };
@@ -167,15 +167,15 @@ struct RmsNorm {
         exact, [this](double n, double w) { return round_to(dtype, round_to(dtype, n) * w); });
     OutputCase c =
         case_of({{kRows, kInner}, {"token", "channel"}, dtype}, y, correct(Order::sequential), o);
-    c.stages = {{kInner, {}}};
-    c.model = tensor_of(dtype, {kRows, kInner}, model);
+    c.rule.stages = {{kInner, {}}};
+    c.evidence.model = tensor_of(dtype, {kRows, kInner}, model);
     return c;
   }
 };
 
 void check(const OutputCase& c, Status expected, const std::string& what) {
   const OutputVerdict v = judge(c);
-  INFO(what << " in " << name_of(c.contract.storage) << ": " << v.reason);
+  INFO(what << " in " << name_of(c.rule.contract.storage) << ": " << v.reason);
   CHECK(v.status == expected);
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("correct orders of an RMSNorm pass, wrong ones fail", "[simulation]") 
     OutputCase c = norm.judged(once);
     wrong(once, "weight before the cast");
     CHECK(judge(c).gates.back().name == "conformance");
-    c.conformance = false;
+    c.rule.conformance = false;
     check(c, Status::pass, "weight before the cast, gates only");
   }
 }

@@ -29,8 +29,8 @@ OutputCase norm_like(Change change) {
   change(y);
   OutputCase c =
       case_of(made(DType::bf16, {kPartRows, kPartColumns}), rounded(DType::bf16, y), r, o);
-  c.model = c.reference;
-  c.leaf = true;
+  c.evidence.model = c.evidence.reference;
+  c.rule.leaf = true;
   return c;
 }
 
@@ -54,19 +54,21 @@ TEST_CASE("few small values that are zeroed are far off in the last place", "[sm
   CHECK(v.reason.find("units in the last place off") != std::string::npos);
   OutputCase c = with_small_zeroed();
   SECTION("not where a rounded value feeds a sum: there they may cancel") {
-    c.leaf = false;
+    c.rule.leaf = false;
     CHECK_FALSE(failed(judge(c), "ulp"));
   }
   SECTION("nor where other roundings move an element as far") {
-    c.others = 128;
+    c.rule.others = 128;
     CHECK_FALSE(failed(judge(c), "ulp"));
   }
   SECTION("nor where simulated kernels are as far off") {
-    c.simulate = [&](int count) { return std::vector<Tensor>(static_cast<size_t>(count), c.y); };
+    c.allowance.simulate = [&](int count) {
+      return std::vector<Tensor>(static_cast<size_t>(count), c.evidence.y);
+    };
     CHECK_FALSE(failed(judge(c), "ulp"));
   }
   SECTION("and what the reference does not follow is not demanded") {
-    c.reference = c.y;
+    c.evidence.reference = c.evidence.y;
     CHECK_FALSE(failed(judge(c), "ulp"));
   }
 }
@@ -90,13 +92,15 @@ TEST_CASE("a channel whose bits all differ is a crowd", "[small]") {
                     t.data<char>() + row * kPartColumns * size_of(t.dtype()));
       }
     };
-    for (const Tensor& t : {c.reference, c.delta}) repeat(t);
-    c.model = tensor_of(DType::bf16, c.y.shape(), testing::values_of(c.reference));
-    c.y = tensor_of(DType::bf16, c.y.shape(), testing::values_of(c.reference));
+    for (const Tensor& t : {c.evidence.reference, c.evidence.delta}) repeat(t);
+    c.evidence.model =
+        tensor_of(DType::bf16, c.evidence.y.shape(), testing::values_of(c.evidence.reference));
+    c.evidence.y =
+        tensor_of(DType::bf16, c.evidence.y.shape(), testing::values_of(c.evidence.reference));
     const OutputCase same = c;
-    std::vector<double> y = testing::values_of(c.y);
+    std::vector<double> y = testing::values_of(c.evidence.y);
     high_channel(y, 7, 1 + 0x1p-8 + 0x1p-16);
-    c.y = tensor_of(DType::bf16, c.y.shape(), y);
+    c.evidence.y = tensor_of(DType::bf16, c.evidence.y.shape(), y);
     CHECK_FALSE(failed(judge(c), "channel bits"));
     CHECK(judge(same).status == Status::pass);
   }

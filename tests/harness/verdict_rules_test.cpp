@@ -21,11 +21,11 @@ using testing::tensor_of;
 
 TEST_CASE("bitwise contracts", "[verdict]") {
   OutputCase c = changed(DType::bf16, [](auto&) {});
-  c.exact = true;
+  c.rule.exact = true;
   CHECK(judge(c).status == Status::pass);
   CHECK(gate(judge(c), "bits").limit == 0);
   SECTION("one bit") {
-    c.y.data<uint16_t>()[37] ^= 1;
+    c.evidence.y.data<uint16_t>()[37] ^= 1;
     const OutputVerdict v = judge(c);
     CHECK(v.status == Status::fail);
     CHECK(v.reason.find(
@@ -34,7 +34,7 @@ TEST_CASE("bitwise contracts", "[verdict]") {
     CHECK(v.where->region == "token 1, channel 5");
   }
   SECTION("three bits") {
-    for (const size_t i : {37, 40, 511}) c.y.data<uint16_t>()[i] ^= 1;
+    for (const size_t i : {37, 40, 511}) c.evidence.y.data<uint16_t>()[i] ^= 1;
     CHECK(gate(judge(c), "bits").statistic == 3);
   }
   SECTION("zero has no sign, NaN no payload") {
@@ -42,13 +42,13 @@ TEST_CASE("bitwise contracts", "[verdict]") {
     values[0] = 0;
     values[1] = kNan;
     values[2] = -kInf;
-    c.delta = Tensor();
-    c.reference = tensor_of(DType::bf16, {16, 32}, values);
-    c.y = tensor_of(DType::bf16, {16, 32}, values);
-    c.y.data<uint16_t>()[0] = 0x8000;
-    c.y.data<uint16_t>()[1] = 0xffff;
+    c.evidence.delta = Tensor();
+    c.evidence.reference = tensor_of(DType::bf16, {16, 32}, values);
+    c.evidence.y = tensor_of(DType::bf16, {16, 32}, values);
+    c.evidence.y.data<uint16_t>()[0] = 0x8000;
+    c.evidence.y.data<uint16_t>()[1] = 0xffff;
     CHECK(judge(c).status == Status::pass);
-    c.y.data<uint16_t>()[2] = 0x7f80;
+    c.evidence.y.data<uint16_t>()[2] = 0x7f80;
     CHECK(judge(c).status == Status::fail);
   }
   SECTION("y is held to round(o), not to the reference") {
@@ -56,19 +56,19 @@ TEST_CASE("bitwise contracts", "[verdict]") {
     std::vector<double> r = o;
     r[3] = 1;
     c = case_of(made(DType::bf16), r, r, o);
-    c.exact = true;
+    c.rule.exact = true;
     CHECK(judge(c).status == Status::fail);
   }
   SECTION("integers and masks are always bitwise") {
     const std::vector<double> mask = {1, 0, 1, 1};
     OutputCase m;
-    m.name = "mask";
-    m.axes = {"token", "kv_token"};
-    m.reference = tensor_of(DType::boolean, {2, 2}, mask);
-    m.y = tensor_of(DType::boolean, {2, 2}, mask);
-    m.contract.storage = DType::bf16;
+    m.evidence.name = "mask";
+    m.evidence.axes = {"token", "kv_token"};
+    m.evidence.reference = tensor_of(DType::boolean, {2, 2}, mask);
+    m.evidence.y = tensor_of(DType::boolean, {2, 2}, mask);
+    m.rule.contract.storage = DType::bf16;
     CHECK(judge(m).status == Status::pass);
-    m.y.data<uint8_t>()[1] = 1;
+    m.evidence.y.data<uint8_t>()[1] = 1;
     CHECK(judge(m).status == Status::fail);
   }
 }
@@ -78,7 +78,7 @@ TEST_CASE("float64 outputs agree to 1e-12 and the rounding of delta", "[verdict]
   const std::vector<double> o = random.normals(512), r = rounded(DType::bf16, o);
   OutputCase c = case_of(made(DType::bf16), r, r, o);
   const auto run = [&](double relative_to_max, double relative_to_delta, size_t at) {
-    const std::vector<double> delta = testing::values_of(c.delta);
+    const std::vector<double> delta = testing::values_of(c.evidence.delta);
     std::vector<double> y(512);
     double largest = 0;
     for (size_t i = 0; i < y.size(); ++i) {
@@ -87,7 +87,7 @@ TEST_CASE("float64 outputs agree to 1e-12 and the rounding of delta", "[verdict]
     }
     y[at] += relative_to_max * largest + relative_to_delta * std::fabs(delta[at]);
     OutputCase f = c;
-    f.y = tensor_of(DType::f64, {16, 32}, y);
+    f.evidence.y = tensor_of(DType::f64, {16, 32}, y);
     return judge(f);
   };
   const size_t at = GENERATE(0u, 300u);
@@ -99,16 +99,16 @@ TEST_CASE("float64 outputs agree to 1e-12 and the rounding of delta", "[verdict]
   CHECK(judge(c).status == Status::pass);
   SECTION("exact copies stay exact without a delta") {
     OutputCase copy;
-    copy.name = "keys";
-    copy.axes = {"token", "channel"};
-    copy.exact = true;
-    copy.contract.storage = DType::bf16;
-    copy.reference = tensor_of(DType::bf16, {16, 32}, r);
+    copy.evidence.name = "keys";
+    copy.evidence.axes = {"token", "channel"};
+    copy.rule.exact = true;
+    copy.rule.contract.storage = DType::bf16;
+    copy.evidence.reference = tensor_of(DType::bf16, {16, 32}, r);
     std::vector<double> y = r;
-    copy.y = tensor_of(DType::f64, {16, 32}, y);
+    copy.evidence.y = tensor_of(DType::f64, {16, 32}, y);
     CHECK(judge(copy).status == Status::pass);
     y[5] *= 1 + 1e-15;
-    copy.y = tensor_of(DType::f64, {16, 32}, y);
+    copy.evidence.y = tensor_of(DType::f64, {16, 32}, y);
     CHECK(judge(copy).status == Status::fail);
   }
 }
@@ -139,32 +139,32 @@ TEST_CASE("outputs that prove nothing are blind", "[verdict]") {
   }
   SECTION("no valid element") {
     OutputCase c = changed(dtype, [](auto&) {});
-    c.valid = tensor_of(DType::boolean, {16}, std::vector<double>(16, 0));
-    c.valid_axes = {"token"};
+    c.evidence.valid = tensor_of(DType::boolean, {16}, std::vector<double>(16, 0));
+    c.evidence.valid_axes = {"token"};
     CHECK(judge(c).reason == "no element of the output is valid");
   }
   SECTION("infinities among zeros are a pattern") {
     OutputCase c = case_of(made(dtype, {1, 2}), {0, -kInf}, {0, -kInf}, {0, -kInf});
-    c.delta = Tensor();
-    c.exact = true;
+    c.evidence.delta = Tensor();
+    c.rule.exact = true;
     CHECK(judge(c).status == Status::pass);
   }
 }
 
 TEST_CASE("structure comes first", "[verdict]") {
   OutputCase c = changed(DType::bf16, [](auto&) {});
-  c.y = tensor_of(DType::bf16, {32, 16}, std::vector<double>(512, 1));
+  c.evidence.y = tensor_of(DType::bf16, {32, 16}, std::vector<double>(512, 1));
   CHECK(judge(c).status == Status::fail);
   CHECK(judge(c).reason == "output is bf16 [32, 16], expected bf16 [16, 32]");
-  c.y = tensor_of(DType::f32, {16, 32}, std::vector<double>(512, 1));
+  c.evidence.y = tensor_of(DType::f32, {16, 32}, std::vector<double>(512, 1));
   CHECK(judge(c).reason == "output is f32 [16, 32], expected bf16 [16, 32]");
-  c.y = Tensor();
+  c.evidence.y = Tensor();
   CHECK(judge(c).status == Status::fail);
 }
 
 TEST_CASE("a recording that contradicts itself is bad input", "[verdict]") {
   OutputCase c = changed(DType::bf16, [](auto&) {});
-  c.delta.data<float>()[33] = std::numeric_limits<float>::quiet_NaN();
+  c.evidence.delta.data<float>()[33] = std::numeric_limits<float>::quiet_NaN();
   CHECK(judge(c).status == Status::bad_input);
   CHECK(judge(c).reason.find("at token 1, channel 1") != std::string::npos);
 }
@@ -172,15 +172,15 @@ TEST_CASE("a recording that contradicts itself is bad input", "[verdict]") {
 TEST_CASE("cases that cannot be judged are refused", "[verdict]") {
   OutputCase c = changed(DType::bf16, [](auto&) {});
   OutputCase none = c;
-  none.reference = none.delta = Tensor();
+  none.evidence.reference = none.evidence.delta = Tensor();
   CHECK_THROWS_AS(judge(none), UsageError);
-  none.oracle = tensor_of(DType::f64, {16, 32}, std::vector<double>(512, 1));
+  none.evidence.oracle = tensor_of(DType::f64, {16, 32}, std::vector<double>(512, 1));
   CHECK_THROWS_AS(judge(none), UsageError);
   OutputCase axes = c;
-  axes.axes = {"token"};
+  axes.evidence.axes = {"token"};
   CHECK_THROWS_AS(judge(axes), BadInput);
   OutputCase shapes = c;
-  shapes.delta = tensor_of(DType::f32, {32, 16}, std::vector<double>(512, 0));
+  shapes.evidence.delta = tensor_of(DType::f32, {32, 16}, std::vector<double>(512, 0));
   CHECK_THROWS_AS(judge(shapes), UsageError);
 }
 

@@ -89,7 +89,7 @@ TEST_CASE("a verdict is the same on any number of threads", "[verdict]") {
   }
   const Made like{shape, {"batch", "token", "head", "head_dim"}, DType::bf16};
   OutputCase output = case_of(like, y, r, o);
-  output.model = tensor_of(DType::bf16, shape, r);
+  output.evidence.model = tensor_of(DType::bf16, shape, r);
   const std::string alone = all_of(judge(output));
   for (const int threads : {2, 5}) {
     ThreadPool pool(threads);
@@ -174,7 +174,7 @@ TEST_CASE("the verdict follows the gates", "[verdict]") {
     std::vector<double> y = o;
     for (size_t i = 0; i < y.size(); ++i) y[i] = o[i] * (1 + (i % 2 ? size : -size));
     OutputCase c = case_of(made(DType::f32), o, o, o);
-    c.y = tensor_of(DType::f32, {16, 32}, y);
+    c.evidence.y = tensor_of(DType::f32, {16, 32}, y);
     return judge(c);
   };
   bool seen_pass = false, seen_fail = false;
@@ -215,10 +215,10 @@ TEST_CASE("a fused contract is held to its model", "[verdict]") {
   for (double& x : y) x = round_to(DType::bf16, x * (1 + 0.015 * random.normal()));
   OutputCase c = case_of(made(DType::bf16), y, r, o);
   CHECK(judge(c).status == Status::pass);
-  c.model = tensor_of(DType::bf16, {16, 32}, m);
-  c.conformance = false;
+  c.evidence.model = tensor_of(DType::bf16, {16, 32}, m);
+  c.rule.conformance = false;
   CHECK(judge(c).status == Status::pass);
-  c.held_to_model = true;
+  c.rule.held_to_model = true;
   CHECK(judge(c).status == Status::fail);
   CHECK(judge(c).recorded_error == Approx(0.02).epsilon(0.2));
   CHECK(judge(c).reference.tensor < 0.003);
@@ -228,16 +228,16 @@ TEST_CASE("a run in another dtype has its oracle and model, and no reference", "
   Random random(14);
   const std::vector<double> o = random.normals(512), m = rounded(DType::f16, o);
   OutputCase c;
-  c.name = "out";
-  c.axes = {"token", "channel"};
-  c.oracle = tensor_of(DType::f64, {16, 32}, o);
-  c.model = tensor_of(DType::f16, {16, 32}, m);
-  c.y = tensor_of(DType::f16, {16, 32}, m);
-  c.contract.storage = DType::f16;
+  c.evidence.name = "out";
+  c.evidence.axes = {"token", "channel"};
+  c.evidence.oracle = tensor_of(DType::f64, {16, 32}, o);
+  c.evidence.model = tensor_of(DType::f16, {16, 32}, m);
+  c.evidence.y = tensor_of(DType::f16, {16, 32}, m);
+  c.rule.contract.storage = DType::f16;
   CHECK(judge(c).status == Status::pass);
   std::vector<double> y = m;
   y[7] += 0.5;
-  c.y = tensor_of(DType::f16, {16, 32}, y);
+  c.evidence.y = tensor_of(DType::f16, {16, 32}, y);
   CHECK(judge(c).status == Status::fail);
 }
 
