@@ -1,6 +1,7 @@
 #include "harness/capi/plumbline_judge.h"
 
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,7 +9,7 @@
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
 #include "harness/recording/recording_findings.h"
-#include "harness/replay/external_outputs.h"
+#include "harness/replay/external.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/result_json.h"
 #include "harness/trace/asked_contract.h"
@@ -18,13 +19,16 @@ namespace plumb::harness {
 namespace {
 
 CheckpointResult judged(const Recording& recording, const Checkpoint& checkpoint,
-                        const Outputs& outputs, const ExternalOptions& options) {
+                        const Outputs& outputs, const ExternalOptions& options,
+                        std::unique_ptr<Device>& oracle) {
   CheckpointResult result = external_result(recording, checkpoint);
   status_of_exception(result, checkpoint.params.where(), [&] {
-    if (!judged_as_recorded(checkpoint)) {
-      throw Unsupported(text("block \"", checkpoint.block, "\" is judged by `harness judge`"));
+    if (judged_as_recorded(checkpoint)) {
+      judge_recorded(recording, checkpoint, outputs, options, result);
+      return;
     }
-    judge_recorded(recording, checkpoint, outputs, options, result);
+    if (!oracle) oracle = open_device("oracle");  // starts threads, which a `module` needs not
+    judge_external(recording, checkpoint, outputs, options, *oracle, result);
   });
   return result;
 }
@@ -38,11 +42,12 @@ std::string judged_lines(const char* folder, const char* file, const char* contr
   for (size_t i = 0; i < recording.checkpoints().size(); ++i) all.push_back(i);
   const OutputsOfCheckpoints outputs =
       read_outputs(SafetensorsFile(File::open(file)), recording, all);
+  std::unique_ptr<Device> oracle;
   std::string lines;
   for (const Checkpoint& checkpoint : recording.checkpoints()) {
     const auto given = outputs.find(checkpoint.id);
     if (given == outputs.end()) continue;
-    lines += checkpoint_json(judged(recording, checkpoint, given->second, options)) + '\n';
+    lines += checkpoint_json(judged(recording, checkpoint, given->second, options, oracle)) + '\n';
   }
   return lines;
 }

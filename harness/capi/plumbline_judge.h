@@ -1,9 +1,8 @@
 /* The judge as a library for programs of any language: what `harness judge` does, without a
  * process; and the reader of recordings, which says all that is wrong with one.
  *
- * It judges checkpoints that have no native block (block "module"), from the recording alone;
- * others are reported `unsupported`, and `harness judge` has them. Nothing prints, exits or throws;
- * every call may come from any thread. All text is UTF-8 and ends with a NUL. */
+ * Nothing prints, exits or throws; every call may come from any thread. All text is UTF-8 and ends
+ * with a NUL. */
 #ifndef PLUMBLINE_JUDGE_H
 #define PLUMBLINE_JUDGE_H
 
@@ -17,8 +16,8 @@ extern "C" {
 /* Judges the tensors of a safetensors file, named "<checkpoint id>/<output name>", against the
  * recording in a folder.
  *
- * contract: "inferred", or the rounding that is demanded: "eager", "fused"; and what the recording
- * was made with inside, "eager+sums-16".
+ * contract: "inferred", or the rounding that is demanded: "eager", "fused" or "flash"; and what the
+ * recording was made with inside, "eager+sums-16".
  * margins: 0 leaves out which planted bugs would pass.
  * text: is set in any case, to memory that the caller gives back by plumbline_free(), or to NULL if
  *   there was no memory for it. On 0: one JSON object per line and judged checkpoint, as `harness
