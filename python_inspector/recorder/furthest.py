@@ -15,6 +15,7 @@ from ..format.generator import splitmix64
 from ..format.recording import as_number
 from ..trace.failing import figures
 from ..trace.gate_statistics import (
+    MEDIAN_TO_SIGMA,
     SMALLEST_GROUP,
     SMALLEST_SCALE,
     TILE,
@@ -32,7 +33,6 @@ SOME = 512
 SURELY = 0.75
 """Of that median a row's is at least."""
 FAMILIES = ("token", "token x head", "tile")
-_MEDIAN_TO_SIGMA = 0.6745
 _SEED = 2
 
 
@@ -122,5 +122,5 @@ def _sizes(exact: torch.Tensor, limits: Limits) -> torch.Tensor:
         at = splitmix64(_SEED, 0, SOME, exact.device) % columns
         exact = exact.index_select(-1, at.abs())
     known = exact.abs().nan_to_num_(0.0, 0.0)
-    middle = ranked(known, (known.shape[-1] - 1) // 2) / _MEDIAN_TO_SIGMA
+    middle = ranked(known, (known.shape[-1] - 1) // 2) / MEDIAN_TO_SIGMA
     return (SURELY * middle).clamp_min(limits.smallest)

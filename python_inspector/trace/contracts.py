@@ -14,7 +14,7 @@ import torch
 
 from ..format.contract_words import TF32, fits
 from ..format.recording import DTYPES
-from .arithmetic import GROUPED, ROUNDING
+from .arithmetic import GROUPED, ROUNDING, U
 from .grouped import grouped_product
 from .products import ANYWHERE, CUT_OFF, TF32_UNIT, cut_off, in_tf32
 from .simulation import NARROW, Change, Noise
@@ -80,7 +80,7 @@ class Inside:
             return out
         u = UNITS[self.narrow]
         if self._does("sums-16", name in _SUMS and stores in NARROW):
-            out += [Noise(part.scale * (u / _U32), part.times) for part in usual]
+            out += [Noise(part.scale * (u / U), part.times) for part in usual]
         if name not in _PRODUCTS:
             return out
         a, b = (args[i] for i in _PRODUCTS[name])
@@ -127,7 +127,7 @@ class Inside:
             return off
         u = UNITS[self.narrow]
         if self._does("sums-16", stores in NARROW):
-            off = off * (1 + u / _U32)
+            off = off * (1 + u / U)
         if self._does("p-16", True):
             off = torch.hypot(off, _ONE * u * _together("bmm", weights, v, {}))
         return off
@@ -137,9 +137,6 @@ class Inside:
         if does:
             self.used.add(word)
         return does
-
-
-_U32 = 2.0**-24
 
 
 def _rounded(made: Made, unit: float) -> Noise:

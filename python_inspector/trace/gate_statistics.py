@@ -21,7 +21,7 @@ SMALLEST_GROUP = 8
 """Smaller groups are left out."""
 SMALLEST_SCALE = 2.0**-10
 """Of a group or row, relative to the median one."""
-_MEDIAN_TO_SIGMA = 0.6745
+MEDIAN_TO_SIGMA = 0.6745
 TILE = 8
 _SPARSE_TILE = 64
 """Columns of a tile where only some rows are there."""
@@ -157,7 +157,7 @@ class Scales:
         magnitudes = self.o.abs()
         if not self.all_usable:
             magnitudes = torch.where(self.usable, magnitudes, torch.nan)
-        rows = medians(magnitudes, complete=self.all_usable) / _MEDIAN_TO_SIGMA
+        rows = medians(magnitudes, complete=self.all_usable) / MEDIAN_TO_SIGMA
         complete = self.all_usable and self.layout.columns > 0
         return _not_too_small(rows, complete=complete).clamp_min(self.smallest)
 
