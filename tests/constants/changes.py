@@ -97,10 +97,10 @@ def table(parts: Mapping[str, Part], constants: Sequence[Constant]) -> str:
             file = it.file
             lines.append(file)
         cells = "".join(_cell(one) for of in found for one in of)
-        lines.append(f"  {it.name:24}{it.value:22}{cells}".rstrip())
+        lines.append(f"  {it.name:24}{it.value:22}{cells}")
     for words, names in still.items():
         lines += ["", f"{words}:", *(f"  {name}" for name in names)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _cell(changes: Changes | None) -> str:
