@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -82,7 +83,7 @@ def cases(step: tuple[int, int], seed: int = 0) -> Iterator[tuple[str, Case]]:
     os.environ["TRITON_INTERPRET"] = "1"
     torch.set_num_threads(1)
     of_corpus, of_operations = step
-    for at, (rows, dtype) in enumerate([*_problems()][::of_corpus]):
+    for rows, dtype in [*_problems()][::of_corpus]:
         problem = rows[0].problem
         tried = [
             _Kernel(f"{it.name}, {dtype}", bool(it.fault), it.fresh())
@@ -91,10 +92,15 @@ def cases(step: tuple[int, int], seed: int = 0) -> Iterator[tuple[str, Case]]:
         ]
         for i, kind in enumerate(problem.kinds):
             operands = problem.of(Values(kind, DTYPES[dtype], seed=seed + i))
-            yield f"{at * of_corpus}/{kind}", Case(problem.like, operands, tried)
+            yield _folder(f"{problem.name}, {dtype}, {kind}"), Case(problem.like, operands, tried)
     for trial in [*themselves(seed)][::of_operations]:
         tried = [_Kernel(trial.name, trial.wrong, trial.kernel)]
-        yield trial.name.replace(" ", "-"), Case(trial.like, trial.cases[0], tried)
+        yield _folder(trial.name), Case(trial.like, trial.cases[0], tried)
+
+
+def _folder(name: str) -> str:
+    """Not by its place: problems are added before others."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
 def _problems() -> Iterator[tuple[list[Kernel], str]]:
