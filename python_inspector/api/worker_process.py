@@ -287,12 +287,17 @@ class WaitingWorker(Worker):
         """What a function may change of it from outside."""
         return machine.standing(self._process.pid)
 
+    def await_imports(self) -> bool:
+        """Until they are done; whether the kernel keeps apart what is forked then. Raises OSError
+        where this one does not answer."""
+        if self._apart is None:
+            self._apart = forking.kept_apart(self._control)
+        return self._apart
+
     def forked(self) -> Worker:
         """A process for one job; this one where the kernel would not keep them apart. Raises
         OSError where this one does not answer."""
-        if self._apart is None:
-            self._apart = forking.kept_apart(self._control)
-        if not self._apart:
+        if not self.await_imports():
             return self
         folder, said = _new_places(self.folder)
         life, its = lifeline.of_a_worker()
@@ -341,6 +346,13 @@ def start_ahead() -> None:
     global _ahead
     with _one:
         _ahead = _ahead or WaitingWorker()
+
+
+def await_ahead() -> None:
+    """Until a process that is started ahead has its imports."""
+    with _one:
+        if _ahead is not None:
+            _ahead.await_imports()
 
 
 @contextlib.contextmanager

@@ -213,6 +213,8 @@ def test_a_worker_is_started_ahead() -> None:
     worker_process.start_ahead()
     ahead = waiting()
     assert ahead._process.poll() is None
+    worker_process.await_ahead()
+    assert ahead._apart is not None
     worker_process.start_ahead()
     assert waiting() is ahead
     assert judged("right").status == "pass"
