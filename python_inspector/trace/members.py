@@ -3,6 +3,10 @@
 A 16-bit run rounds after every operation. A kernel that keeps some results in float32 has other
 bits in a tenth of its outputs and more, and loses less. The rounded model is run again with some
 roundings left out, and simulated kernels of that say how many of its bits are open.
+
+A kernel that rounds what is scaled otherwise, as flash attention does the weights of a softmax, has
+errors of the same size, but others: where summands cancel, those of one run say little. So what is
+inside is rounded at other scales, too.
 """
 
 from __future__ import annotations
@@ -34,12 +38,21 @@ MANY = 16
 """Points of a composite beyond which nothing is tried but all of them: its parts have theirs."""
 
 
+SCALES = (0.55, 0.65, 0.75, 0.85)
+"""At which what is inside is rounded, for other errors of the same size."""
+
+
+NO_OTHERS = [0.0, 0.0, 0.0]
+"""Bits that are followed to the last."""
+
+
 @dataclass(frozen=True)
 class Kept:
-    """What is kept in float32, by place in the list of operations."""
+    """What is kept in float32, by place in the list of operations; rounded at a scale, if any."""
 
     name: str
     kept: frozenset[int]
+    scale: float = 0.0
 
 
 @dataclass
@@ -134,7 +147,20 @@ def members_of(
                 differ = gates[name].scales.differing(stacks[name][1:], stacks[name][:1])
                 (figures,) = summaries({"bits": differ})
                 found[name].append(Member(way.name, stacks[name][0], figures["bits"]))
+    last = {max(simulated.places_of(name), default=-1) for name in narrow}
+    for way in _scaled(frozenset(points) - last):
+        stacks = _simulated(again, outputs, rounded, way, 0, seed)
+        for name in narrow:
+            if gates[name].tensor_no_less_accurate(stacks[name][0]):
+                found[name].append(Member(way.name, stacks[name][0], NO_OTHERS))
     return {name: members for name, members in found.items() if members}
+
+
+def _scaled(inside: frozenset[int]) -> list[Kept]:
+    """Nothing follows the bits of these; their errors are those that a right kernel may have."""
+    if not inside:
+        return []
+    return [Kept(f"rounds {scale:g} times what is inside", inside, scale) for scale in SCALES]
 
 
 def _simulated(
@@ -142,7 +168,8 @@ def _simulated(
 ) -> dict[str, torch.Tensor]:
     """Fewer kernels where so many do not fit."""
     while True:
-        simulation = Simulation(runs, Normals(f"{seed} {way.name}"), kept=way.kept)
+        normals = Normals(f"{seed} {way.name}")
+        simulation = Simulation(runs, normals, kept=way.kept, scale=way.scale)
         try:
             return _outputs(again, outputs, rounded, simulation)
         except TooLargeError:

@@ -366,7 +366,7 @@ class _Rounded(DispatchMode):
     def _kept(self, exact: torch.Tensor, dtype: torch.dtype, stacked: bool) -> torch.Tensor:
         """Rounded to what is stored, and entered as a stack if it is one."""
         if self._simulation.keeps(dtype):
-            return self._stacks.adopt_wide(self._simulation.spread_out(exact, stacked), dtype)
+            return self._stacks.adopt_wide(self._simulation.kept_wide(exact, dtype, stacked), dtype)
         rounded = exact.to(dtype)
         return self._stacks.adopt(rounded) if stacked else rounded
 
@@ -425,7 +425,7 @@ class _Rounded(DispatchMode):
         operands = Operands(self._stacks, args, kwargs, wide=False)
         dtype = kwargs.get("dtype")
         if name == "_to_copy" and dtype is not None and self._simulation.keeps(dtype):
-            stack = self._simulation.spread_out(operands.args[0], operands.stacked)
+            stack = self._simulation.kept_wide(operands.args[0], dtype, operands.stacked)
             result = self._stacks.adopt_wide(stack, dtype)
         elif dtype is not None and not is_number(dtype):
             result = self._chosen(func, args, kwargs)

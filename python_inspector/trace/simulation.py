@@ -57,6 +57,8 @@ class Simulation:
     numbers of their own: the same, whether they run with the others or alone."""
     kept: Collection[int] = ()
     """Operations, by their place in the list, whose 16-bit results stay in float32."""
+    scale: float = 0.0
+    """Those are rounded at this scale; 0: not at all."""
     operations: list[dict[str, Any]] = field(default_factory=list)
     """What the run computed, in order, as the recording lists it."""
     plain: bool = True
@@ -95,6 +97,11 @@ class Simulation:
         limit = self.limit or stack_elements(_limit(device))
         if self.rows > 2 and self.rows * elements > limit:
             raise TooLargeError(f"{self.rows} runs of {elements} elements, at most {limit}")
+
+    def kept_wide(self, exact: torch.Tensor, dtype: torch.dtype, stacked: bool) -> torch.Tensor:
+        """A stack of a result that stays in float32."""
+        wide = self.spread_out(exact, stacked)
+        return (wide * self.scale).to(dtype).to(wide.dtype) / self.scale if self.scale else wide
 
     def spread_out(self, exact: torch.Tensor, stacked: bool) -> torch.Tensor:
         """A stack that may be written to; `exact` itself where it is one."""

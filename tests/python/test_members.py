@@ -8,9 +8,11 @@ import torch
 from test_planted_bugs import again_of, judged_call, outputs, randn
 from torch.nn import functional
 
+from python_inspector import WrongError, check
 from python_inspector.native import judge_library
+from python_inspector.trace import members
 from python_inspector.trace.following import ONCE, alike_in_row
-from python_inspector.trace.members import Kept, points_of, ways_of
+from python_inspector.trace.members import SCALES, Kept, points_of, ways_of
 from python_inspector.trace.replay import aside, run_rounded
 from python_inspector.trace.simulation import Normals, Simulation
 from python_inspector.trace.sites import Site
@@ -115,11 +117,51 @@ def test_bits_tell_what_no_error_does() -> None:
 def test_members_are_few_distinct_and_no_less_accurate() -> None:
     _, found, _ = judged_call(mlp, *MLP, bugs=False)
     gates, members = found.gates["out.0"], found.members["out.0"]
-    assert members[0].name == ONCE and 2 <= len(members) <= 9
+    assert members[0].name == ONCE and 2 <= len(members) <= 9 + len(SCALES)
     for i, member in enumerate(members):
         assert gates.tensor_no_less_accurate(member.values)
         for other in (gates.m, *(m.values for m in members[:i])):
             assert gates.differing(member.values, other) > 8
+
+
+def mixed(scores: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return scores.float().softmax(-1).to(v.dtype) @ v
+
+
+def mixed_at_the_end(scores: torch.Tensor, v: torch.Tensor, term: float = 1.0) -> torch.Tensor:
+    """Weights are divided by their sum afterwards, as in flash attention."""
+    weights = (scores.float() - scores.float().amax(-1, keepdim=True)).exp()
+    sums = weights.sum(-1, keepdim=True)
+    weights[..., -1] *= term
+    return (weights.to(v.dtype).float() @ v.float() / sums).to(v.dtype)
+
+
+def cancelling(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores, and values of which the last rows' weighted sum is nearly zero."""
+    scores = 0.3 * randn(24, 14, seed=seed)
+    v = randn(14, 16, seed=seed + 100)
+    weights = scores[-1:].bfloat16().double().softmax(-1)
+    v[0] -= ((weights @ v.double())[0] / weights[0, 0]).float() * (1 - 2**-4)
+    return scores.bfloat16(), v.bfloat16()
+
+
+def failures(kernel: Callable[..., torch.Tensor]) -> int:
+    failed = 0
+    for seed in range(25, 37):
+        try:
+            check(kernel, mixed, cancelling(seed), explain=False)
+        except WrongError:
+            failed += 1
+    return failed
+
+
+def test_errors_at_another_scale_are_right_where_summands_cancel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert failures(mixed_at_the_end) == 0
+    assert failures(lambda scores, v: mixed_at_the_end(scores, v, 0.97)) == 12
+    monkeypatch.setattr(members, "SCALES", ())
+    assert failures(mixed_at_the_end) > 0
 
 
 def test_float32_has_no_members() -> None:
