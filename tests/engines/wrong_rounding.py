@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .float32_inside import ACTIVATIONS, projections, scores
-from .kernel import Case, Kernel, Result, repeated, require
+from .kernel import Case, Kernel, Result, repeated
 
 
 def narrow(case: Case) -> torch.dtype:
@@ -25,14 +25,6 @@ def norm_composed_in_16_bits(case: Case) -> Result:
     x = case["x"].to(narrow(case))
     root = torch.rsqrt(x.square().mean(-1, keepdim=True) + case.params["eps"])
     return (x * root * (case["weight"].to(x.dtype) + case.params["weight_offset"])).to(case.dtype)
-
-
-def bias_after_rounding(case: Case) -> Result:
-    bias = case.get("bias")
-    require(bias is not None, "no bias")
-    assert bias is not None
-    out = (case["x"].float() @ case["weight"].float().T).to(narrow(case))
-    return (out + bias.to(out.dtype)).to(case.dtype)
 
 
 def accumulates_in_16_bits(case: Case) -> Result:
@@ -92,7 +84,7 @@ def hidden_in_8_bits_fewer(case: Case) -> Result:
 def kernels() -> list[Kernel]:
     blocks = {
         "rms_norm": (statistics_in_16_bits, norm_composed_in_16_bits),
-        "linear": (bias_after_rounding, accumulates_in_16_bits),
+        "linear": (accumulates_in_16_bits,),
         "sdpa": (softmax_in_16_bits, output_in_16_bits),
         "glu_activation": (activation_through_16_bits,),
         "glu_mlp": (hidden_in_8_bits_fewer,),
