@@ -13,6 +13,9 @@
 namespace plumb::harness {
 namespace {
 
+// Of rows set aside: errors over those that correct runs have there.
+constexpr double kMostOff = 32;
+
 // What the errors of a row are measured in.
 struct RowSize {
   int64_t n = 0;  // usable elements
@@ -78,6 +81,31 @@ std::vector<uint8_t> ill_rows(const std::vector<Tensor>& kernels, const Referenc
   return out;
 }
 
+// One row that is set aside: root mean squares.
+struct SetAside {
+  int64_t row = 0;
+  double size = 0, error = 0, of_correct = 0;
+};
+
+double root_mean_square(const std::vector<double>& a, const std::vector<double>* b, size_t begin,
+                        size_t count) {
+  double sum = 0;
+  for (size_t i = begin; i < begin + count; ++i) {
+    const double d = a[i] - (b ? (*b)[i] : 0);
+    sum += d * d;
+  }
+  return std::sqrt(sum / static_cast<double>(count));
+}
+
+std::vector<uint8_t> rows_with(const std::vector<uint8_t>& mask, const Layout& layout) {
+  const auto columns = static_cast<std::ptrdiff_t>(layout.columns);
+  std::vector<uint8_t> out;
+  for (auto at = mask.begin(); at != mask.end(); at += columns) {
+    out.push_back(std::find(at, at + columns, 1) != at + columns);
+  }
+  return out;
+}
+
 // All rows as one column, by which they are named.
 Layout layout_of_rows(const Layout& layout) {
   std::vector<std::string> axes;
@@ -119,6 +147,58 @@ std::optional<OutputCase> without_ill_rows(const OutputCase& output, const CaseA
   out.allowance.spread.reset();
   out.allowance.bits.reset();
   return out;
+}
+
+Gate set_aside_gate(const Evidence& evidence, const CaseArrays& arrays,
+                    const std::vector<double>& oracle) {
+  const Layout& layout = arrays.layout;
+  const auto columns = static_cast<size_t>(layout.columns);
+  const std::vector<uint8_t> ill =
+      rows_with(to_mask(evidence.ill_conditioned, evidence.axes, layout), layout);
+  std::vector<double> model;
+  if (evidence.model.defined()) model = to_matrix(evidence.model, layout);
+  std::vector<SetAside> rows;
+  double largest = 0, relative = 0;
+  for (size_t row = 0; row < ill.size(); ++row) {
+    if (!ill[row]) continue;
+    SetAside it{static_cast<int64_t>(row)};
+    const auto off = [&](const std::vector<double>& of) {
+      return of.empty() ? 0 : root_mean_square(of, &oracle, row * columns, columns);
+    };
+    it.size = root_mean_square(oracle, nullptr, row * columns, columns);
+    it.error = off(arrays.y);
+    it.of_correct = std::max(off(arrays.r), off(model));
+    if (!std::isfinite(it.size + it.error + it.of_correct)) continue;
+    largest = std::max(largest, it.of_correct);
+    if (it.size > 0) relative = std::max(relative, it.of_correct / it.size);
+    rows.push_back(it);
+  }
+  double worst = 0;
+  int64_t at = -1;
+  for (const SetAside& it : rows) {
+    const double shared = std::min(largest, relative * it.size);
+    const double allowed = std::max({it.of_correct, shared, kLimits.ill_conditioned * it.size});
+    const double share = quotient(it.error, allowed);
+    if (!exceeds(share, worst)) continue;
+    worst = share;
+    at = it.row;
+  }
+  const std::string where = at < 0                ? ""
+                            : is_nameless(layout) ? row_name(layout, at)
+                                                  : element_name(layout_of_rows(layout), at);
+  return make_gate("rows set aside", worst, kMostOff, {{"largest", largest}}, where);
+}
+
+bool most_is_set_aside(const Evidence& evidence, const CaseArrays& arrays) {
+  if (!evidence.ill_conditioned.defined()) return false;
+  const Layout& layout = arrays.layout;
+  const std::vector<uint8_t> ill =
+      rows_with(to_mask(evidence.ill_conditioned, evidence.axes, layout), layout);
+  const std::vector<uint8_t> judged = rows_with(arrays.valid, layout);
+  const auto counted = [](const std::vector<uint8_t>& rows) {
+    return std::count(rows.begin(), rows.end(), 1);
+  };
+  return counted(ill) > counted(judged);
 }
 
 std::string words_of_ill_rows(const Evidence& evidence, const CaseArrays& arrays) {

@@ -162,6 +162,9 @@ bool statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a
   if (!known && basis.may_have_ill_rows()) return false;
   const Figures of_y{v.statistics, column_errors(a.y, scales, skipped)};
   for (Gate& gate : basis.gates(of_y)) v.gates.push_back(std::move(gate));
+  if (c.evidence.ill_conditioned.defined()) {
+    v.gates.push_back(set_aside_gate(c.evidence, a, scales.o));
+  }
   if (basis.recorded())
     v.recorded_error = stated_error(c.evidence, a, scales, basis.recorded()->tensor);
   v.reference = basis.reference();
@@ -263,8 +266,8 @@ std::string words_of_flushing(const CaseArrays& a, const ReferenceScales& scales
 }
 
 // Gates that no rounding error explains.
-constexpr std::string_view kStructural[] = {"structure", "classes", "padding", "float64 block",
-                                            "rows finite"};
+constexpr std::string_view kStructural[] = {"structure",     "classes",     "padding",
+                                            "float64 block", "rows finite", "rows set aside"};
 
 // Whether correct kernels agree on nothing of the output; says what is set aside where they do not
 // agree on some of it.
@@ -369,6 +372,10 @@ OutputVerdict judge(const OutputCase& c, bool known) {
     }
   }
   settle(v, a, scales, outcomes, expected, !nothing_decidable(v, e, a, scales));
+  if (v.status == Status::pass && most_is_set_aside(e, a)) {
+    v.status = Status::blind;
+    v.reason = v.ill_conditioned;
+  }
   const bool elsewhere =
       std::all_of(v.gates.begin(), v.gates.begin() + static_cast<std::ptrdiff_t>(chosen),
                   [](const Gate& gate) { return gate.passed; });

@@ -81,6 +81,10 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const WrongClass
   if (gate.name == "rows finite") {
     return text(gate.statistic, " elements are not finite, the first", at(gate));
   }
+  if (gate.name == "rows set aside") {
+    return text("a row that is set aside is ", two_digits(gate.statistic),
+                " times as far off as correct runs are there, allowed ", two_digits(gate.limit));
+  }
   if (gate.name == "sketch" && std::isnan(term(gate, "reference"))) {
     return text("sketch of a row differs ", two_digits(gate.statistic), " times what is allowed",
                 at(gate));

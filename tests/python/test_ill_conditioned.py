@@ -41,8 +41,8 @@ def test_where_every_row_overflows_nothing_is_proved(x: torch.Tensor, factor: fl
     assert verdict.reason.startswith("20 of 20 rows are ill conditioned")
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_differences_of_which_nothing_is_left_are_blind(value: float) -> None:
+@pytest.mark.parametrize(("value", "status"), [(0.0, "blind"), (1.0, "fail")])
+def test_differences_of_which_nothing_is_left(value: float, status: str) -> None:
     a, b = normal(20, 64), normal(20, 64, seed=6)
     b -= (a * b).sum(-1, keepdim=True) / (a * a).sum(-1, keepdim=True) * a
 
@@ -50,8 +50,43 @@ def test_differences_of_which_nothing_is_left_are_blind(value: float) -> None:
         return torch.nn.functional.cosine_similarity(a, b, dim=-1)
 
     verdict = wrong(lambda a, b: torch.full((20,), value), cosines, (a, b))
-    assert verdict.status == "blind"
-    assert verdict.reason.startswith("1 of 1 row is ill conditioned")
+    assert verdict.status == status
+    assert "1 of 1 row is ill conditioned" in str(verdict)
+
+
+def difference(x: torch.Tensor, y: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+    return (x + offset) - (y + offset)
+
+
+def nearly_equal(rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """In the first of 33 rows little is left."""
+    x, y, offset = normal(33, 64), normal(33, 64, seed=6), torch.zeros(33, 1)
+    y[:rows] = x[:rows] + 1e-3 * y[:rows]
+    offset[:rows] = 1e4
+    return x, y, offset
+
+
+@pytest.mark.parametrize("rows", [4, 16, 20])
+def test_rows_set_aside_are_no_place_for_anything(rows: int) -> None:
+    def garbage(*args: torch.Tensor) -> torch.Tensor:
+        out = difference(*args)
+        out[rows // 2] = 1
+        return out
+
+    verdict = wrong(garbage, difference, nearly_equal(rows))
+    assert verdict.status == "fail"
+    assert f"as correct runs are there, allowed 32; worst [{rows // 2}, :]" in verdict.reason
+
+
+@pytest.mark.parametrize(("rows", "status"), [(4, "pass"), (16, "pass"), (17, "blind")])
+def test_most_rows_have_to_be_judged(rows: int, status: str) -> None:
+    def right(x: torch.Tensor, y: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+        return (x - y) + (offset - offset)
+
+    given = nearly_equal(rows)
+    verdict = check(right, difference, given) if rows < 17 else wrong(right, difference, given)
+    assert verdict.status == status
+    assert f"{rows} of 33 rows are ill conditioned" in str(verdict)
 
 
 def test_one_overflowing_row_does_not_loosen_the_others() -> None:
