@@ -45,6 +45,8 @@ from .tape import Tape
 
 SECONDS = 5.0
 """That bugs may take by default."""
+EXPLAINS = 0.8
+"""Of how far an output is off, what a bug that it is named after may leave."""
 
 
 @dataclass
@@ -262,7 +264,17 @@ class Trials:
         theirs = y.flatten()[at].double()
         allowed = self._gates[name].allowed(at) if name in self._gates else 0.0
         same = (mine == theirs) | (mine.isnan() & theirs.isnan())
-        return bool((same | ((mine - theirs).abs() <= allowed)).all())
+        return bool((same | ((mine - theirs).abs() <= allowed)).all()) and self._explains(
+            name, came.to(y.device), y
+        )
+
+    def _explains(self, name: str, came: torch.Tensor, y: torch.Tensor) -> bool:
+        """Whether most of what an output is off is what the bug does: one that changes little may
+        be within what is allowed wherever another fault is not."""
+        right = self._right[name]
+        both = came.isfinite() & y.isfinite() & right.isfinite()
+        mine, theirs, own = (t[both].double() for t in (came, y, right))
+        return float((mine - theirs).norm()) <= EXPLAINS * float((mine - own).norm())
 
     def _margins(self, found: Mapping[str, torch.Tensor]) -> Iterator[Shown]:
         """How far outputs that differ are beyond the limits, up to the first that is at all."""

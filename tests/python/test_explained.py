@@ -271,3 +271,25 @@ def test_errors_are_the_packages_and_dir_lists_what_there_is() -> None:
 def test_a_failing_case_is_explained_whatever_its_axes_are(call: Any) -> None:
     verdict = wrong(lambda x: call(x) * 1.5, call, normal(6, 8).abs() + 0.5)
     assert verdict.status == "fail"
+
+
+def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bug_that_changes_little_is_no_name_for_another(seed: int) -> None:
+    """The last angles are small: a sign there is within what is allowed."""
+
+    def one_head(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        last = rotated(x[-1:], cos.roll(1, 0), sin.roll(1, 0))
+        return torch.cat([rotated(x[:-1], cos, sin), last])
+
+    heads, tokens, head_dim = ((4, 9, 32), (2, 17, 64))[seed % 2]
+    angles = torch.arange(tokens)[:, None] * 1e4 ** (-torch.arange(0, head_dim, 2) / head_dim)
+    angles = torch.cat([angles, angles], -1)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(heads, tokens, head_dim, generator=generator)
+    inputs = tuple(t.bfloat16() for t in (x, angles.cos(), angles.sin()))
+    assert wrong(one_head, rotated, inputs).known_bug is None
