@@ -118,6 +118,10 @@ Layout layout_of_rows(const Layout& layout) {
   return layout_of(Shape(extents), axes);
 }
 
+std::string name_of_row(const Layout& layout, int64_t row) {
+  return is_nameless(layout) ? row_name(layout, row) : element_name(layout_of_rows(layout), row);
+}
+
 }  // namespace
 
 bool may_be_ill(const Statistics& reference, const ReferenceScales& scales) {
@@ -183,10 +187,8 @@ Gate set_aside_gate(const Evidence& evidence, const CaseArrays& arrays,
     worst = share;
     at = it.row;
   }
-  const std::string where = at < 0                ? ""
-                            : is_nameless(layout) ? row_name(layout, at)
-                                                  : element_name(layout_of_rows(layout), at);
-  return make_gate("rows set aside", worst, kMostOff, {{"largest", largest}}, where);
+  return make_gate("rows set aside", worst, kMostOff, {{"largest", largest}},
+                   at < 0 ? "" : name_of_row(layout, at));
 }
 
 bool most_is_set_aside(const Evidence& evidence, const CaseArrays& arrays) {
@@ -205,22 +207,13 @@ std::string words_of_ill_rows(const Evidence& evidence, const CaseArrays& arrays
   constexpr int64_t kMostNamed = 4;
   if (!evidence.ill_conditioned.defined()) return {};
   const Layout& layout = arrays.layout;
-  const std::vector<uint8_t> ill = to_mask(evidence.ill_conditioned, evidence.axes, layout);
-  const auto columns = static_cast<size_t>(layout.columns);
-  const Layout of_rows = layout_of_rows(layout);
+  const std::vector<uint8_t> ill =
+      rows_with(to_mask(evidence.ill_conditioned, evidence.axes, layout), layout);
   std::string places;
   int64_t count = 0;
-  for (size_t row = 0; row < static_cast<size_t>(layout.rows); ++row) {
-    const auto begin = ill.begin() + static_cast<std::ptrdiff_t>(row * columns);
-    if (std::find(begin, begin + static_cast<std::ptrdiff_t>(columns), 1) ==
-        begin + static_cast<std::ptrdiff_t>(columns)) {
-      continue;
-    }
-    if (count++ < kMostNamed) {
-      const auto at = static_cast<int64_t>(row);
-      places += places.empty() ? "" : "; ";
-      places += is_nameless(layout) ? row_name(layout, at) : element_name(of_rows, at);
-    }
+  for (size_t row = 0; row < ill.size(); ++row) {
+    if (!ill[row] || count++ >= kMostNamed) continue;
+    places += (places.empty() ? "" : "; ") + name_of_row(layout, static_cast<int64_t>(row));
   }
   if (count == 0) return {};
   std::string out = text(count, " of ", layout.rows, layout.rows == 1 ? " row is" : " rows are",

@@ -156,11 +156,16 @@ void note_judged(const OutputRef& ref, const Evidence& output, OutputVerdict& ve
   if (!output.has_expected_shape()) return;
   const Layout layout = layout_of(output.y.shape(), output.axes);
   const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
-  const int64_t judged = std::count(valid.begin(), valid.end(), 1);
+  const int64_t decided = std::count(valid.begin(), valid.end(), 1);
+  int64_t judged = decided;
+  if (output.ill_conditioned.defined()) {
+    const std::vector<uint8_t> ill = to_mask(output.ill_conditioned, output.axes, layout);
+    for (size_t i = 0; i < ill.size(); ++i) judged -= valid[i] && ill[i];
+  }
   const int64_t all = static_cast<int64_t>(valid.size()) - ref.left_out;
   const std::string words = text(judged, " of ", all, " elements judged");
   result.details.push_back(text("output \"", output.name, "\": ", words));
-  if (verdict.status != Status::pass || judged == all) return;
+  if (verdict.status != Status::pass || decided == all) return;  // rows set aside have words
   verdict.reason =
       words + ", the others depend on choices within rounding or on rows without a key";
   if (static_cast<double>(judged) >= kLeastJudged * static_cast<double>(all)) return;

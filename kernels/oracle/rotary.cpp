@@ -40,8 +40,8 @@ void OracleOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tens
 
 void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
                           RotaryStyle style) {
-  const Rounding by_cos(x.dtype(),
-                        "rotary.product_by_cos");  // apart: a fused multiply-add rounds one
+  // Two points: a fused multiply-add rounds one of the products.
+  const Rounding by_cos(x.dtype(), "rotary.product_by_cos");
   const Rounding by_sin(x.dtype(), "rotary.product_by_sin");
   const size_t head_dim = static_cast<size_t>(x.dim(3)), rotated = static_cast<size_t>(cos.dim(2));
   const size_t tokens = static_cast<size_t>(x.dim(2)), heads = static_cast<size_t>(x.dim(1));

@@ -160,7 +160,9 @@ def _scaled(inside: frozenset[int]) -> list[Kept]:
     """Nothing follows the bits of these; their errors are those that a right kernel may have."""
     if not inside:
         return []
-    return [Kept(f"rounds {scale:g} times what is inside", inside, scale) for scale in SCALES]
+    return [
+        Kept(f"rounds what is inside at {scale:g} of its size", inside, scale) for scale in SCALES
+    ]
 
 
 def _simulated(

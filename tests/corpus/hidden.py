@@ -47,7 +47,7 @@ def _shifted(x: Tensor, most: Tensor) -> Tensor:
     return e / e.sum(-1, keepdim=True)
 
 
-def _by_blocks(x: Tensor) -> Tensor:
+def by_blocks(x: Tensor) -> Tensor:
     """With a running maximum that begins at minus infinity, which less itself is no number."""
     most, total = x.new_full((len(x), 1), -torch.inf), x.new_zeros(len(x), 1)
     for part in x.split(16, -1):
@@ -68,7 +68,7 @@ def _scores() -> Iterator[Kernel]:
         ("overflow", "maximum of the first block", lambda x: _shifted(x, x[:, :32].amax(-1, True))),
         ("overflow", "maximum of all rows", lambda x: _shifted(x, x.amax())),
         ("overflow", "maximum within 50", lambda x: _shifted(x, x.amax(-1, True).clamp(-50, 50))),
-        ("overflow", "a first block of minus infinity", _by_blocks),
+        ("overflow", "a first block of minus infinity", by_blocks),
         ("overflow", "maximum at least 0, times 8",
          lambda x: _shifted(x, x.amax(-1, True).clamp_min(0) * 8)),
     )  # fmt: skip

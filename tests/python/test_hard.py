@@ -13,6 +13,7 @@ from checked import normal, wrong
 from python_inspector import Sealed, check, draw, prepare
 from python_inspector.api.hard import HARD, hard_cases, kinds_of
 from python_inspector.api.inputs import Case
+from tests.corpus.hidden import by_blocks
 
 pytestmark = pytest.mark.usefixtures("harness")
 KERNELS = Path(__file__).parent / "sealed_kernels.py"
@@ -108,23 +109,13 @@ def without_maximum(x: torch.Tensor) -> torch.Tensor:
     return x.exp() / x.exp().sum(-1, keepdim=True)
 
 
-def blocks_of_scores(x: torch.Tensor) -> torch.Tensor:
-    """A running maximum, whose first block may be masked whole."""
-    most, total = x.new_full((len(x), 1), -torch.inf), x.new_zeros(len(x), 1)
-    for part in x.split(16, -1):
-        new = torch.maximum(most, part.amax(-1, keepdim=True))
-        total = total * (most - new).exp() + (part - new).exp().sum(-1, keepdim=True)
-        most = new
-    return (x - most).exp() / total
-
-
 def last_of_equals(x: torch.Tensor) -> torch.Tensor:
     return x.shape[-1] - 1 - x.flip(-1).argmax(-1)
 
 
 WRONG: dict[str, tuple[Kernel, Kernel, tuple[Any, ...], str]] = {
     "no maximum": (without_maximum, softmax, (normal(6, 40),), "huge"),
-    "a block of -inf": (blocks_of_scores, softmax, (normal(6, 40),), "inf"),
+    "a block of -inf": (by_blocks, softmax, (normal(6, 40),), "inf"),
     "absolute values": (lambda x: x, torch.abs, (positive(6, 40),), "signed"),
     "no eps": (
         lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)) * w,

@@ -87,6 +87,8 @@ def test_most_rows_have_to_be_judged(rows: int, status: str) -> None:
     verdict = check(right, difference, given) if rows < 17 else wrong(right, difference, given)
     assert verdict.status == status
     assert f"{rows} of 33 rows are ill conditioned" in str(verdict)
+    judged = f"{64 * (33 - rows)} of {64 * 33} elements judged"
+    assert any(judged in it for it in verdict.figures["details"])
 
 
 def test_one_overflowing_row_does_not_loosen_the_others() -> None:
