@@ -60,7 +60,7 @@ def tied(x: Any) -> Any:
 
 
 INSIDE: dict[str, tuple[Any, int]] = {
-    "group norm": (lambda x: torch.nn.functional.group_norm(x[None] + 100, 4), 1),
+    "group norm": (lambda x: torch.nn.functional.group_norm(x[None] + 8, 4), 1),
     "batch norm": (lambda x: torch.nn.functional.batch_norm(x, None, None, training=True), 1),
     "rms norm": (lambda x: torch.nn.functional.rms_norm(x * 1e-4, (24,)), 1),
     "transform": (lambda x: torch.view_as_real(torch.fft.rfft(x.float())), 1),
