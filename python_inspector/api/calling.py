@@ -60,6 +60,10 @@ class Calls:
     """Which bits were other ones, where those of `like` are not."""
 
     @property
+    def dtypes(self) -> set[str]:
+        return {it.dtype for it in self.first.outputs.values()}
+
+    @property
     def faults(self) -> list[str]:
         later = [] if self.again is None else self.again.faults
         return self.first.faults + [

@@ -52,7 +52,7 @@ class Explainer:
         self._files, self._seen = files, seen
         self._every, self._measures = every, measures
         seconds = SECONDS if explain is True else float(explain)
-        self._deadline = Deadline(None if every else seconds)
+        self.deadline = Deadline(None if every else seconds)
         self._most = MOST_BUGS if seconds > 0 or every else 0
         self._blind: BlindSpots | None = None
 
@@ -126,7 +126,7 @@ class Explainer:
 
         found, plain, verdicts = {}, {}, {}
         for i, (id, outputs) in enumerate(failed.items()):
-            deadline = self._deadline.share(len(failed) - i)
+            deadline = self.deadline.share(len(failed) - i)
             most = self._most if _has_numbers(outputs) else 0
             judgement = alternatives(self._kept[id], outputs, deadline, most=most)
             if (sure := self._failure_of(id, outputs, judgement)) is not None:
@@ -175,7 +175,7 @@ class Explainer:
             before = None if found is None else found.unseen
             if before is not None and not before:
                 break
-            spots = blind_spots(self._kept[id], self._deadline, before)
+            spots = blind_spots(self._kept[id], self.deadline, before)
             if found is None:
                 found = spots
             elif spots is not None:

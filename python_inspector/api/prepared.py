@@ -23,6 +23,7 @@ from .inputs import Case, cases_of
 from .invariance import related
 from .keeping import LATER, OUTPUTS
 from .large_calls import Judge, LargeCall
+from .looser import FEW, with_contract
 from .relations import Asked, Batch, Names, asked_relations
 from .sealed import Replayed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
@@ -202,6 +203,13 @@ class Prepared:
             replace(concluded(of.id, it, first.get(of.id), later.get(of.id)), drawn=of.case.drawn)
             for of, it in zip(self.cases, calls, strict=True)
         ]
+        if explain and not troubled and how.explain and not how.contract.inside:
+            verdicts = [
+                with_contract(
+                    it, made.dtypes, partial(self._judged_by, of, made), explainer.deadline
+                )
+                for of, it, made in zip(self.cases, verdicts, calls, strict=True)
+            ]
         verdicts = [
             it if of.large is None else of.large.judged(made, it, self._judge_of_rows(of, keep))
             for of, it, made in zip(self.cases, verdicts, whole, strict=True)
@@ -227,6 +235,14 @@ class Prepared:
             return part._stays(verdict, [calls], keep) if fails and keep else verdict
 
         return judge
+
+    def _judged_by(self, of: Recorded, calls: Calls, contract: Contract, *, few: bool) -> Verdict:
+        """The verdict on the calls of a case, of large ones on chosen rows, by another contract."""
+        case = of.case if of.large is None else of.large.case_of(of.case, of.large.rows.at)
+        how = replace(self.how, contract=contract, bugs=False, explain=False)
+        if few:
+            how = replace(how, spread=min(how.spread, FEW))
+        return Prepared(self.like, [case], how, whole=True)._concluded([calls], None, explain=False)
 
     def _blind(self, reason: str) -> Verdict:
         return Verdict(self._recording.name, "module", "blind", reason, {})

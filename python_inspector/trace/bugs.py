@@ -23,6 +23,7 @@ from .sites import ACTIVATIONS, Seen, Site, floats
 
 KINDS = ("skip", "constant", "shift", "last term", "rounding", "swap", "index", "sign")
 
+_ROUNDED, _IN_TF32 = "is rounded to", "multiplies in TF32"
 _CASTS = {"_to_copy", "copy", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like"}
 _UNSIGNED = _CASTS | {"cat", "stack", "index", "index_select", "gather", "embedding", "fill"}
 """Moves: a sign that is wrong there is wrong where the value was made."""
@@ -252,6 +253,11 @@ def _without_last_key(seen: Seen) -> Any:
     return seen.run(args, kwargs)
 
 
+def is_rounding(name: str) -> bool:
+    """Whether the bug of this name is a loss of precision, which a contract may allow."""
+    return _ROUNDED in name or _IN_TF32 in name
+
+
 def _roundings(seen: Seen) -> Found:
     """A float32 value is rounded to 16 bits; a float64 run has none."""
     out = out_of(seen)
@@ -270,11 +276,11 @@ def _roundings(seen: Seen) -> Found:
             return first.copy_(rounded)
         return (rounded, *result[1:]) if isinstance(result, (tuple, list)) else rounded
 
-    yield "", f"the result of {seen.site} is rounded to {text}", change
+    yield "", f"the result of {seen.site} {_ROUNDED} {text}", change
     at = in_tf32(seen.site.op, torch.float32, ANYWHERE)
     if at and all(seen.args[i].dtype == torch.float32 for i in at):
-        yield "tf32", f"{seen.site} multiplies in TF32", _with_operands(at, rounded_to_tf32)
-        yield "cut", f"{seen.site} multiplies in TF32, cut off", _with_operands(at, cut_to_tf32)
+        yield "tf32", f"{seen.site} {_IN_TF32}", _with_operands(at, rounded_to_tf32)
+        yield "cut", f"{seen.site} {_IN_TF32}, cut off", _with_operands(at, cut_to_tf32)
 
 
 def _with_operands(at: tuple[int, ...], rounded: Callable[[torch.Tensor], torch.Tensor]) -> Change:

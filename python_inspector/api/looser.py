@@ -1,0 +1,56 @@
+"""Of a failure that no bug but a rounding explains: the contract by which it would pass."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import RecordError
+from ..format.contract_words import INSIDE, Asked, fits
+from .verdict import Verdict
+
+if TYPE_CHECKING:
+    from ..trace.trials import Deadline
+
+
+class Judge(Protocol):
+    def __call__(self, contract: Asked, *, few: bool) -> Verdict:
+        """By FEW simulated kernels, or as many as were asked for."""
+
+
+FEW = 4
+"""Simulated kernels that tell whether it is worth while to ask."""
+_MOST_BEYOND = 1e4
+"""Of a limit: TF32 loses 2^13 times what float32 does."""
+
+
+def with_contract(
+    verdict: Verdict,
+    dtypes: Collection[str],
+    judge: Judge,
+    deadline: Deadline,
+) -> Verdict:
+    """The verdict, which says so where `judge`, by a contract that allows one thing more inside,
+    passes the same outputs; `dtypes` are theirs."""
+    gate = verdict.worst_gate
+    if verdict.status != "fail" or gate is None or gate["ratio"] > _MOST_BEYOND:
+        return verdict
+    from ..trace.bugs import is_rounding
+
+    if verdict.known_bug and not is_rounding(verdict.known_bug):
+        return verdict
+    for word, allows in INSIDE.items():
+        if not fits(word, dtypes) or deadline.is_over:
+            continue
+        contract = Asked(inside=frozenset([word]))
+        try:
+            found = judge(contract, few=True)
+            passes = found.passed and word in " ".join(found.looser)
+            passes = passes and judge(contract, few=False).passed
+        except RecordError:  # no operand has its dtype
+            continue
+        if passes:
+            told = f'passes with contract="{word}": {allows}'
+            return replace(verdict, diagnosis="; ".join(filter(None, (verdict.diagnosis, told))))
+    return verdict
