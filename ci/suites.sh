@@ -49,7 +49,7 @@ side_by_side() {
 has_device() { build/cpu/bin/harness devices 2>/dev/null | grep -E "^$1 +usable" >/dev/null; }
 
 configure_and_build() {
-  cmake --preset "$1" && cmake --build --preset "$1"
+  cmake --preset "$@" && cmake --build --preset "$1"
 }
 
 # A warning is an error. Not by a flag: ci/verify builds without it, for compilers of all ages, and all
@@ -63,8 +63,9 @@ run_ctest() {
   ctest --preset "$preset" "$@" -j "$(((jobs + 1) / 2))" --output-junit "$junit" | grep -vE '^ *(Start +[0-9]+:|.* Passed +[0-9.]+ sec)'
 }
 
+# build_cpp PRESET [OPTIONS OF CMAKE...]
 build_cpp() {
-  suite "build-$1" - configure_and_build "$1" || touch "$logs/unbuilt-$1"
+  suite "build-$1" - configure_and_build "$@" || touch "$logs/unbuilt-$1"
   suite "warnings-$1" - no_warnings "$1" || true
 }
 
@@ -79,9 +80,11 @@ test_cpp() {
   fi
 }
 # Without what check_implementations runs, and what is left to the night.
-readonly edits_composed='parameter faults are killed on .*, composed'
-test_release() { test_cpp ctest-cpu cpu -E "every implementation of cpu runs|$edits_composed"; }
-test_edits_composed() { test_cpp ctest-edits-composed cpu -R "$edits_composed"; }
+readonly edits='parameter faults are killed on .*, composed|parameter faults are killed on emu|killed in the oracle device'
+readonly checked='emu-check: '
+test_release() { test_cpp ctest-cpu cpu -E "every implementation of cpu runs|$edits|$checked"; }
+test_edits() { test_cpp ctest-edits cpu -R "$edits"; }
+test_checked() { test_cpp ctest-checked cpu -R "$checked"; }
 test_sanitized() { test_cpp ctest-asan asan; }
 
 # Every op on calls made from its row, on both kinds of device.
@@ -225,11 +228,11 @@ lint() {
   done
 }
 
-# What needs a GPU to run compiles and links where its compiler is, unoptimised, which takes a third of the
-# time; ci/device.sh builds and runs what people run.
+# What needs a GPU to run compiles and links where its compiler is, unoptimised and, where it is not for one
+# GPU alone, without an assembler, which takes a sixth of the time; ci/device.sh builds and runs what people run.
 build_cuda() {
   if command -v nvcc >/dev/null; then
-    suite build-cuda - build_backend cuda -DCMAKE_CUDA_ARCHITECTURES=90 || true
+    suite build-cuda - build_backend cuda -DCMAKE_CUDA_ARCHITECTURES=90-virtual -DCMAKE_CUDA_FLAGS=-Ofc=max || true
   else
     record build-cuda "" - "no nvcc on PATH"
   fi
@@ -265,7 +268,7 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_composed check_implementations_emu test_edits_composed verify_ops_composed verify_asan_ops
+  verify_emu_composed check_implementations_emu test_edits test_checked verify_ops_composed verify_asan_ops
   judge_corpus test_python_at_night build_wheel build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.

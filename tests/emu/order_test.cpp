@@ -1,5 +1,4 @@
 // The emulator's own rules: orders, limits of a launch, errors.
-#include <algorithm>
 #include <cstdlib>
 #include <set>
 
@@ -8,6 +7,7 @@
 #include "kernels/emu/emulator.h"
 #include "kernels/emu/random_order.h"
 #include "tests/catch.h"
+#include "tests/emu/checked_kernels.h"
 
 namespace plumb {
 namespace {
@@ -109,13 +109,6 @@ TEST_CASE("device memory: freed blocks are not handed out again, copies stay ins
   REQUIRE_THROWS_AS(emulator::copy_to_host(host, first, 1), DeviceError);
   REQUIRE_THROWS_AS(emulator::memory_allocate(size_t{1} << 60, false), DeviceError);
   emulator::memory_free(second);
-}
-
-bool has_checked_kernels() {
-  const auto devices = list_devices();
-  return std::any_of(devices.begin(), devices.end(), [](const DeviceStatus& status) {
-    return status.name == "emu-check:32" && status.usable;
-  });
 }
 
 TEST_CASE("PLUMB_EMU_SEED is a number or an error, unknown devices name the known ones") {

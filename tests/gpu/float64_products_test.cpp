@@ -70,18 +70,9 @@ Results of(Float64Products& products, const Float64Gemm& gemm) {
   return results(gemm, [&](const Float64Gemm& g) { products.compute(g); });
 }
 
-// And the emulated one that checks every access.
-std::vector<std::string> all_devices() {
-  std::vector<std::string> out = gpu_devices();
-  for (const DeviceStatus& status : list_devices()) {
-    if (status.usable && status.name == "emu-check:64") out.push_back(status.name);
-  }
-  return out;
-}
-
 TEST_CASE("our kernel has the bits of the CPU, whatever the dtype, the layout and the panels") {
   const Asked gpu("gpu");
-  for (const std::string& name : all_devices()) {
+  for (const std::string& name : gpu_and_emulated_devices()) {
     const auto device = open_device(name);
     const auto products = device->float64_products();
     REQUIRE(products);

@@ -1,6 +1,7 @@
 // The GPUs that these tests run on: real ones, and the emulated one, on which they are small.
 #pragma once
 
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -26,6 +27,16 @@ inline std::vector<std::string> gpu_devices() {
     }
   }
   if (out.empty()) std::cout << "skipped: no GPU, and no emulated one in this build\n";
+  return out;
+}
+
+// And all emulated ones of this build: the other wave width, those that check every access.
+inline std::vector<std::string> gpu_and_emulated_devices() {
+  std::vector<std::string> out = gpu_devices();
+  for (const DeviceStatus& status : list_devices()) {
+    const bool have = std::find(out.begin(), out.end(), status.name) != out.end();
+    if (status.usable && is_emulated(status.name) && !have) out.push_back(status.name);
+  }
   return out;
 }
 

@@ -12,17 +12,6 @@
 namespace plumb {
 namespace {
 
-// The GPUs, and the emulated ones that check every access.
-std::vector<std::string> devices_to_check() {
-  std::vector<std::string> out = gpu_devices();
-  for (const DeviceStatus& status : list_devices()) {
-    if (status.name.rfind("emu", 0) != 0 || !status.usable) continue;
-    out.insert(out.end(), {"emu:64", "emu-check:32", "emu-check:64"});
-    break;
-  }
-  return out;
-}
-
 // Calls with tensors in the layout that each implementation wants, all of one storage dtype.
 class Calls {
  public:
@@ -281,7 +270,7 @@ class Calls {
 };
 
 TEST_CASE("gpu: every implementation once, small") {
-  for (const std::string& name : devices_to_check()) {
+  for (const std::string& name : gpu_and_emulated_devices()) {
     INFO(name);
     const auto device = open_device(name);
     std::vector<OpRecord> records;

@@ -9,14 +9,6 @@
 namespace plumb {
 namespace {
 
-std::vector<std::string> devices_to_check() {
-  std::vector<std::string> out = gpu_devices();
-  if (!out.empty() && is_emulated(out.back())) {
-    out.insert(out.end(), {"emu:64", "emu-check:32", "emu-check:64"});
-  }
-  return out;
-}
-
 class Slots {
  public:
   Slots(Device& device, DType dtype) : device_(device), dtype_(dtype) {}
@@ -108,7 +100,7 @@ class Slots {
 
 template <class Check>
 void on_every_device(Check check) {
-  for (const std::string& name : devices_to_check()) {
+  for (const std::string& name : gpu_and_emulated_devices()) {
     const auto device = open_device(name);
     for (const DType dtype : {DType::f32, DType::bf16}) {
       INFO(name << ' ' << name_of(dtype));

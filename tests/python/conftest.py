@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -22,6 +23,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 # Before anything imports Triton: its own functions are made for the interpreter then, or never.
 if "PLUMB_TEST_DEVICE" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at what it leaves out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is `sampled`, all cases but the first and the last are `nightly`."""
+    sampled = [item for item in items if item.get_closest_marker("sampled")]
+    for _, cases in itertools.groupby(sampled, key=lambda item: item.nodeid.partition("[")[0]):
+        for case in list(cases)[1:-1]:
+            case.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(scope="session")

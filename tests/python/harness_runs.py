@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -38,6 +39,17 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [harness(), *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
+
+
+# The emulated GPU that checks every access is built by ci/nightly.
+CHECKED = [
+    pytest.param(device, marks=pytest.mark.nightly) for device in ("emu-check:32", "emu-check:64")
+]
+
+
+def need_device(device: str) -> None:
+    if not re.search(rf"^{device} +usable", command("devices").stdout, re.MULTILINE):
+        pytest.skip(f"this build of the harness has no {device}")
 
 
 def verify(tmp_path: Path, *options: str) -> Run:

@@ -138,6 +138,7 @@ def _embedding_path(recording: Recording) -> str:
 STATEFUL = ("dynamic", "longrope")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4", "zamba2-a6"])
 @pytest.mark.parametrize("mode", ["decode", "chunked", "padded-decode"])
 def test_caches_and_states_are_those_of_one_call_and_the_run_keeps_its_bits(

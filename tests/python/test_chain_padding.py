@@ -40,6 +40,7 @@ def padded(tmp_path_factory: pytest.TempPathFactory) -> Make:
     return make
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["llama-a1", "mistral-b1"])
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
 def test_padding_under_sdpa(padded: Make, tmp_path: Path, name: str, cache: str | None) -> None:

@@ -55,6 +55,7 @@ def chain(tmp_path: Path, folder: Path, *options: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("seed", "index"), DRAWS)
 def test_correct_chains_do_not_fail(
     recorded: Callable[..., Path], tmp_path: Path, seed: int, index: int
@@ -135,6 +136,7 @@ def test_another_model_gets_no_leave(
     assert result["chain"]["culprit"] or result["details"][0].startswith("no culprit: ")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ulps", [1, -1])
 def test_other_roundings_of_inverse_frequencies_are_right(tmp_path: Path, ulps: int) -> None:
     """The recorded ones are what a vectorised pow may give, and the chained oracle has them, too;

@@ -36,6 +36,7 @@ def recorded(folder: Path, model: str, *options: str) -> dict[str, bytes]:
     return files | {"recording.json": json.dumps(header).encode()}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4", "zamba2-a6"])
 def test_a_split_model_gives_the_same_recording(tmp_path: Path, name: str) -> None:
     split = json.dumps(halves(tiny.build(name, torch.float32)))

@@ -16,6 +16,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return excess.main()
 
 
+@pytest.mark.nightly
 def test_two_seeds_have_a_spread_for_each_block(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

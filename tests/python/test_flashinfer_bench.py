@@ -172,6 +172,7 @@ def test_the_command_writes_traces(
     valid(made["correctness"]["extra"]["plumbline"], "verdict")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("solved", "status"),
     [

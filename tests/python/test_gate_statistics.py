@@ -111,6 +111,7 @@ def said_of(output: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in figures.items()}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_every_statistic_is_what_the_harness_says(case: str, tmp_path: Path) -> None:
     judged = Judged(case, tmp_path)

@@ -180,6 +180,7 @@ def test_integer_weights(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.nightly
 def test_recording_needs_no_switch_that_torchs_own_test_modules_froze(tmp_path: Path) -> None:
     code = (
         "import torch, torch.testing._internal.common_utils; from python_inspector import record\n"

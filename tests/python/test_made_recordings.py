@@ -39,6 +39,7 @@ def devices(name: str) -> str:
     return ",".join(re.findall(rf"^({kinds}) +usable", command("devices").stdout, re.MULTILINE))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [case.name for case in MADE_CASES])
 def test_the_native_blocks_pass(made: dict[str, Path], name: str) -> None:
     case = next(case for case in MADE_CASES if case.name == name)

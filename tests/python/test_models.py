@@ -162,6 +162,7 @@ def test_generation_reads_all_again_where_the_frequencies_of_phi3_change(
     assert found == row[len(prompt) :]
 
 
+@pytest.mark.sampled
 @torch.no_grad()
 @pytest.mark.parametrize("name", [*TYPES, *ZAMBAS[1:]])
 def test_an_emulated_gpu_gives_the_same(name: str, tmp_path: Path) -> None:
@@ -187,6 +188,7 @@ def different_lengths(saved: models.Saved) -> list[list[int]]:
 PADDED = [*TYPES, "llama-a3-dynamic", *ZAMBAS[1:]]
 
 
+@pytest.mark.sampled
 @torch.no_grad()
 @pytest.mark.parametrize("name", PADDED)
 @pytest.mark.parametrize("device", ["cpu", "emu:64"])
@@ -255,6 +257,7 @@ def test_generation_ends_at_a_stop_token(tmp_path: Path) -> None:
     assert [int(word) for word in done.stdout.split()] == free[: stop + 1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("name", TYPES)
 def test_a_recording_from_seeds_is_replayed_by_block_and_as_a_chain(

@@ -160,6 +160,7 @@ def judged(function: Callable[..., Any], module: torch.nn.Module, inputs: Any) -
         return error.verdict
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["olmo2", "phi"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_computed_rightly_in_another_way_passes(kind: str, dtype: torch.dtype) -> None:
@@ -194,6 +195,7 @@ def faults_of(
                 yield f"{kind} #{number}", lambda result=result, **_: result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["olmo2", "phi"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_operation_gone_wrong_fails(kind: str, dtype: torch.dtype) -> None:

@@ -82,6 +82,7 @@ def olmo_norm(inputs: Any, weights: Any, params: Any, *, eps: float = 1e-5) -> t
     return (weights["weight"].float() * n).to(x.dtype)
 
 
+@pytest.mark.nightly
 def test_any_module_of_a_model_is_judged(olmo: Path, harness: Path) -> None:
     norms = r"norm#0$"
     verdicts = verify(olmo_norm, olmo, norms)

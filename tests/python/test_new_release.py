@@ -124,6 +124,7 @@ def told(recording: Recording) -> str:
     return "\n".join(recording.json["provenance"]["warnings"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("old", "new", "reason", "lost"),
     [

@@ -151,6 +151,7 @@ ORDERS = [["plumbline", "python_inspector"], ["python_inspector", "plumbline"],
           ["plumbline.inspector.errors"], ["python_inspector.errors", "plumbline"]]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("names", ORDERS, ids=" ".join)
 def test_a_checkout_on_the_path_goes_before_an_installation(
     python: Path, editable: Path, names: list[str], tmp_path: Path

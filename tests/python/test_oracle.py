@@ -69,6 +69,7 @@ def run(
     return recording, request.param[2]
 
 
+@pytest.mark.sampled
 def test_oracle_is_the_block_in_float64(run: tuple[Recording, str]) -> None:
     recording, dtype = run
     seen = check_oracle(recording, dtype)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness_runs import PLUGIN_SAMPLES, ROOT, Run, command, verify
+from harness_runs import CHECKED, PLUGIN_SAMPLES, ROOT, Run, command, need_device, verify
 
 RECORDING = ("--fixture", "fixtures/llama-a1/whole-f32")
 # Fault: the block that shows it, what is touched, and where on the host.
@@ -105,13 +105,12 @@ def test_another_crash_is_one(
     assert "killed by signal 11" in run.results[0]["reason"]
 
 
-@pytest.fixture(scope="module", params=["emu-check:32", "emu-check:64"])
+@pytest.fixture(scope="module", params=CHECKED)
 def emulated(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
     device: str = request.param
-    if not re.search(rf"^{device} +usable", command("devices").stdout, re.MULTILINE):
-        pytest.skip("this build of the harness has no emulated GPU")
+    need_device(device)
     out = tmp_path_factory.mktemp("out_of_bounds") / "gpu.so"
     flags = command("plugin-flags", "--device", device).stdout.split()
     source = PLUGIN_SAMPLES / "out_of_bounds.cu"

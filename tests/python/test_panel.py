@@ -89,6 +89,7 @@ def run(
     return run_here
 
 
+@pytest.mark.nightly
 def test_a_panel_that_passes_leaves_nothing(tmp_path: Path) -> None:
     options = ("--seed", "1", "--only", "1", "--jobs", "2", "--harness", harness())
     done = subprocess.run(

@@ -101,6 +101,7 @@ def test_two_processes_make_the_parts_that_one_does(
     assert f"verify it: harness --fixture {out}" in said
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("count", "by"), [(0, "SIGKILL"), (2, "SIGTERM"), (1, "SIGINT")])
 def test_a_command_that_is_killed_is_resumed(
     count: int, by: str, model: Path, whole: Path, tmp_path: Path, printed: Path,

@@ -152,6 +152,7 @@ def require_together(folder: Path) -> None:
     assert names(folder) == ["parts", "whole"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("run", [run for run in RUNS if run != "chained"])
 def test_parts_hold_together_what_one_recording_does(run: str, tmp_path: Path) -> None:
     require_together(both(tmp_path, *RUNS[run]))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness_runs import PLUGIN_SAMPLES, Run, command, harness, verify
+from harness_runs import CHECKED, PLUGIN_SAMPLES, Run, harness, need_device, verify
 
 Build = Callable[..., Path]
 RECORDING = ("--fixture", "fixtures/llama-a1/whole-f32")
@@ -22,11 +22,10 @@ def flags(device: str, source: Path, folder: Path) -> subprocess.CompletedProces
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Compiles a file of CUDA as kernels/plugin.md says, once for each device and macros."""
-    if not re.search(r"^emu-check:64 +usable", command("devices").stdout, re.MULTILINE):
-        pytest.skip("this build of the harness has no emulated GPU")
     out = tmp_path_factory.mktemp("plain_cuda")
 
     def compiled(source: str, device: str = "emu-check:32", *macros: str) -> Path:
+        need_device(device)
         library = out / f"{source}-{device.replace(':', '-')}{''.join(macros)}.so"
         if not library.is_file():
             printed = flags(device, PLUGIN_SAMPLES / source, out)
@@ -44,7 +43,7 @@ def judge(library: Path, tmp_path: Path, block: str, device: str = "emu-check:32
 
 
 @pytest.mark.parametrize("block", ["rms_norm", "linear", "softmax"])
-@pytest.mark.parametrize("device", ["emu:32", "emu-check:32", "emu-check:64"])
+@pytest.mark.parametrize("device", ["emu:32", *CHECKED])
 def test_kernels_as_they_are_found(build: Build, tmp_path: Path, device: str, block: str) -> None:
     run = judge(build("plain_cuda_plugin.cu", device), tmp_path, block, device)
     assert run.code == 0, run.stdout + run.stderr
@@ -52,14 +51,15 @@ def test_kernels_as_they_are_found(build: Build, tmp_path: Path, device: str, bl
 
 
 def test_16_bit_numbers(build: Build, tmp_path: Path) -> None:
-    library = build("plain_cuda_plugin.cu")
+    library = build("plain_cuda_plugin.cu", "emu:32")
     for dtype in ("bf16", "f16"):
-        options = ("--device", "emu-check:32", "--block", "rms_norm", "--dtype", dtype)
+        options = ("--device", "emu:32", "--block", "rms_norm", "--dtype", dtype)
         recording = ("--fixture", "fixtures/llama-a1/decode-bf16")
         run = verify(tmp_path, "--plugin", str(library), *options, *recording)
         assert run.code == 0, run.stdout + run.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("macro", "block", "words"),
     [
@@ -86,7 +86,7 @@ def test_what_is_wrong_with_them(
     assert ("= b[" if block == "linear" else "shared[") in text
 
 
-@pytest.mark.parametrize("device", ["emu:64", "emu-check:32"])
+@pytest.mark.parametrize("device", ["emu:64", CHECKED[0]])
 def test_the_ways_to_write_a_launch(build: Build, tmp_path: Path, device: str) -> None:
     run = judge(build("plain_cuda_forms.cu", device), tmp_path, "add", device)
     assert run.code == 0, run.stdout + run.stderr

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness_runs import PLUGIN_SAMPLES, ROOT, Run, command, verify
+from harness_runs import CHECKED, PLUGIN_SAMPLES, ROOT, Run, command, need_device, verify
 
 REPLACED = "rms_norm/plugin:my_norm"
 
@@ -172,11 +172,10 @@ def test_two_plugins_for_one_op(plugins: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="session")
 def gpu_sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
     """Builds the GPU sample as kernels/plugin.md says, with or without its barrier."""
-    if not re.search(r"^emu-check:64 +usable", command("devices").stdout, re.MULTILINE):
-        pytest.skip("this build of the harness has no emulated GPU")
     out = tmp_path_factory.mktemp("gpu_plugins")
 
     def build(device: str, barrier: int) -> Path:
+        need_device(device)
         library = out / f"{device.replace(':', '-')}-{barrier}.so"
         flags = command("plugin-flags", "--device", device).stdout.split()
         source = PLUGIN_SAMPLES / "gpu_rms_norm.cu"
@@ -193,7 +192,7 @@ GPU_NORMS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("device", ["emu:32", "emu:64", "emu-check:64"])
+@pytest.mark.parametrize("device", ["emu:32", "emu:64", CHECKED[1]])
 def test_a_gpu_kernel_passes_on_the_emulator(
     gpu_sample: Callable[[str, int], Path], tmp_path: Path, device: str
 ) -> None:
@@ -202,6 +201,7 @@ def test_a_gpu_kernel_passes_on_the_emulator(
     assert all(result["impl"] == ["rms_norm/plugin:gpu_norm"] for result in run.results)
 
 
+@pytest.mark.nightly
 def test_the_checked_emulator_finds_its_race(
     gpu_sample: Callable[[str, int], Path], tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def bf16(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return folder, recorded(folder, torch.bfloat16)
 
 
+@pytest.mark.nightly
 def test_first_calls_have_bugs_and_16_bit_outputs_members(
     bf16: tuple[Path, dict[str, Any]],
 ) -> None:

@@ -42,6 +42,7 @@ def surroundings(model: torch.nn.Module) -> list[Any]:
     return [hooks, functions, [dict(t._local_mapping) for t in tables], flags, Cache.update]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize(
     ("name", "mode", "attention"),

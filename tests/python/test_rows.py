@@ -35,6 +35,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
+@pytest.mark.sampled
 def test_the_rows_are_those_of_the_whole_recording(folder: Path) -> None:
     whole, rows = Recording(folder / "whole"), Recording(folder / "rows")
     at = torch.tensor(chosen_tokens(TOKENS - 1, ROWS))

@@ -51,6 +51,7 @@ def recording(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.nightly
 def test_what_attention_gives_is_stored_once_and_taken_by_its_projection(recording: Path) -> None:
     document = json.loads((recording / "recording.json").read_text())
     table = document["tensors"]
