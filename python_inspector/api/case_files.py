@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..format.folders import in_memory
+from ..format import scratch
 from ..format.operands import Output, save
 from ..native import judge_library
 from .keeping import CALL, OUTPUTS, keep_case
@@ -27,7 +26,7 @@ class CaseFiles:
     """A folder that is there as long as this object; a recording is written when it is needed."""
 
     def __init__(self, recording: OneCallRecording, contract: str | None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="plumbline-", dir=in_memory()))
+        self.folder = scratch.make()
         self._recording = recording
         self._demanded = contract
         self._is_written = False
@@ -79,4 +78,4 @@ def by_key(outputs: Mapping[str, Mapping[str, Output]]) -> dict[str, Output]:
 def _remove(folder: Path, process: int) -> None:
     """Not by a process that was forked off meanwhile."""
     if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+        scratch.drop(folder)

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..format.folders import in_memory
+from ..format import scratch
 from . import confined, forking, lifeline, machine
 
 PERTURB = 1
@@ -156,7 +155,7 @@ class Worker:
     def end(self) -> None:
         """Kills what there is of it, and removes its folder."""
         self._kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        scratch.drop(self.folder)
 
     def _its(self) -> list[int]:
         waits = [_ahead._process.pid] if _ahead else []
@@ -257,7 +256,7 @@ class WaitingWorker(Worker):
     def __init__(
         self, launcher: Sequence[str] = (), variables: Mapping[str, str] | None = None
     ) -> None:
-        folder, said = _new_places(in_memory())
+        folder, said = _new_places(scratch.make())
         self._control, control = socket.socketpair()
         self._control.settimeout(PATIENCE)
         self._apart: bool | None = None
@@ -299,7 +298,7 @@ class WaitingWorker(Worker):
         OSError where this one does not answer."""
         if not self.await_imports():
             return self
-        folder, said = _new_places(self.folder)
+        folder, said = _new_places(Path(tempfile.mkdtemp(prefix="worker-", dir=self.folder)))
         life, its = lifeline.of_a_worker()
         return Worker(folder, *forking.ask(self._control, folder, said, its), said, life)
 
@@ -328,9 +327,8 @@ def _environment() -> dict[str, str]:
     }  # fmt: skip
 
 
-def _new_places(base: Path | str | None) -> tuple[Path, IO[bytes]]:
+def _new_places(folder: Path) -> tuple[Path, IO[bytes]]:
     """A worker's folder, and the file of what it prints."""
-    folder = Path(tempfile.mkdtemp(prefix="plumbline-sealed-", dir=base)).resolve()
     (folder / "tmp").mkdir()
     return folder, tempfile.TemporaryFile()  # end() closes it
 

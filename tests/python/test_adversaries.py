@@ -175,7 +175,7 @@ def test_inputs_of_later_cases_are_compared_with_those_that_were_given() -> None
 
 
 def test_nothing_is_left_of_them() -> None:
-    assert not list(Path("/dev/shm").glob("plumbline-sealed-*-other"))
+    assert not list(Path("/dev/shm").glob("plumbline-*-other"))
     for name in ("daemon_without_environment", "daemon_that_hides"):
         judged(name)
     for path in Path("/proc").iterdir():
@@ -229,7 +229,7 @@ def test_workers_are_forked_from_one_that_waits(monkeypatch: pytest.MonkeyPatch)
     for _ in range(2):
         assert judged("memory_of_the_judge").status == "fail"
         assert waiting() is before
-    assert not list(before.folder.glob("plumbline-sealed-*"))
+    assert not list(before.folder.glob("worker-*"))
     monkeypatch.setenv("OF_THE_JUDGE", "1")
     assert judged("right").status == "pass"
     assert waiting() is not before

@@ -79,7 +79,8 @@ JUDGE = """
 import sys, torch
 from python_inspector import Sealed, check
 from python_inspector.api import worker_process
-worker_process.in_memory = lambda: "{folder}"  # it is not removed
+from python_inspector.format import scratch
+scratch.in_memory = lambda: "{folder}"  # it is not removed
 if {waits}:
     worker_process.WaitingWorker.forked = lambda self: self
 check("{kernel}:kernel", torch.relu, torch.ones(4), sealed=Sealed(timeout=600))
