@@ -100,13 +100,18 @@ verify_ops_composed() {
     build/cpu/bin/harness --suite ops --no-fuse --device "$devices" --junit "$junit" || true
 }
 
-# All recordings on the emulated GPU, at the wave widths of NVIDIA and AMD, fused and composed.
+# All recordings on the emulated GPU, at the wave width of AMD, and at night of NVIDIA; fused and composed.
 verify_emu() {
   local junit=$logs/verify-emu.xml results=$logs/emu-64.jsonl
-  has_device emu:32 || return 0
-  suite verify-emu "$junit" build/cpu/bin/harness --device emu:32,emu:64 --repeat 1 --junit "$junit" \
+  has_device emu:64 || return 0
+  suite verify-emu "$junit" build/cpu/bin/harness --device emu:64 --repeat 1 --junit "$junit" \
     --json "$results" || true
   suite accuracy-emu - "$python" -m reports history compare reports/baselines/emu-64.jsonl.xz "$results" || true
+}
+verify_emu_32() {
+  local junit=$logs/verify-emu-32.xml
+  has_device emu:32 || return 0
+  suite verify-emu-32 "$junit" build/cpu/bin/harness --device emu:32 --repeat 1 --junit "$junit" || true
 }
 verify_emu_composed() {
   local junit=$logs/verify-emu-composed.xml
@@ -187,17 +192,20 @@ verify_asan_chains() {
     --fixture fixtures/gemma2-a4 --junit "$junit" || true
 }
 
-test_python() {
-  local junit=$logs/pytest.xml
-  # One thread: tiny operations, and the other core has work of its own.
-  OMP_NUM_THREADS=1 PATH="$PWD/build/cpu/bin:$PATH" suite pytest "$junit" "$python" -m pytest --junit-xml "$junit" || true
-}
+# The longest suite, in halves that run side by side.
+test_python_1() { run_pytest pytest-a-o tests/python/test_[a-o]*.py; }
+test_python_2() { run_pytest pytest-p-z tests/python/test_[p-z]*.py; }
 
 # What ci/test runs one of its kind of.
-test_python_at_night() {
-  local junit=$logs/pytest-at-night.xml
-  OMP_NUM_THREADS=1 PATH="$PWD/build/cpu/bin:$PATH" suite pytest-at-night "$junit" \
-    "$python" -m pytest -m nightly --junit-xml "$junit" || true
+test_python_at_night() { run_pytest pytest-at-night -m nightly; }
+
+# run_pytest NAME ARGUMENTS...
+run_pytest() {
+  local name=$1 junit=$logs/$1.xml
+  shift
+  # One thread: tiny operations, and the other core has work of its own.
+  OMP_NUM_THREADS=1 PATH="$PWD/build/cpu/bin:$PATH" suite "$name" "$junit" \
+    "$python" -m pytest --junit-xml "$junit" "$@" || true
 }
 
 # A wheel for older systems, by another compiler; then in a fresh environment here.
@@ -268,7 +276,7 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_composed check_implementations_emu test_edits test_checked verify_ops_composed verify_asan_ops
+  verify_emu_32 verify_emu_composed check_implementations_emu test_edits test_checked verify_ops_composed verify_asan_ops
   judge_corpus test_python_at_night build_wheel build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.

@@ -316,6 +316,7 @@ for like in (torch.relu, torch.nn.RMSNorm(32), torch.nn.Linear(32, 32)):
 """
 
 
+@pytest.mark.nightly
 def test_the_judge_imports_nothing_that_a_candidate_could_have_written() -> None:
     """Without Landlock a candidate may write modules; those of the judge are in memory by then."""
     script = IMPORTS.format(tests=str(Path(__file__).parent))

@@ -72,7 +72,9 @@ def test_what_a_view_leaves_out_is_not_to_be_written() -> None:
     assert "bytes outside argument x were written" in verdict.reason
 
 
-@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+@pytest.mark.parametrize(
+    "backend", [pytest.param("inductor", marks=pytest.mark.nightly), "aot_eager"]
+)
 def test_compiled_kernels(backend: str) -> None:
     inputs = (normal(8, 32), normal(32, seed=6))
     compiled = torch.compile(norm, backend=backend)

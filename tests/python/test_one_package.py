@@ -106,6 +106,7 @@ assert not others, others
 """
 
 
+@pytest.mark.nightly
 def test_an_installation_judges_and_records(python: Path, harness: Path, tmp_path: Path) -> None:
     run(python, "-c", USES.format(harness=str(harness)), cwd=tmp_path)
     command = python.parent / "plumbline"

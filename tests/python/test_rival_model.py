@@ -60,6 +60,7 @@ def test_a_worker_that_takes_too_long_is_ended() -> None:
             worker.call("greet", "nobody")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["llama-a1", "zamba2-a6"])
 def test_a_whole_model_is_measured_in_turn(name: str) -> None:
     _, model = tiny.find(name)
@@ -74,6 +75,7 @@ def test_a_whole_model_is_measured_in_turn(name: str) -> None:
     assert line["decode_ratio"] == pytest.approx(sum(ratios) / 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4"])
 def test_a_step_is_compiled_once_and_gives_the_logits_of_a_prompt(name: str) -> None:
     _, tiny_model = tiny.find(name)

@@ -162,6 +162,7 @@ def test_masked_add_is_judged_where_nothing_is_masked(tmp_path: Path) -> None:
     assert 0 < partly < len(recording.of("masked_add"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("attention", "natural"), [("eager", "uniform"), ("sdpa", "zero")])
 @pytest.mark.parametrize("policy", ["excluded", "judged"])
 def test_rows_without_a_key(tmp_path: Path, attention: str, natural: str, policy: str) -> None:
