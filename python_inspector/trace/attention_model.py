@@ -26,7 +26,9 @@ BLOCK = 512
 
 
 def is_attention(name: str) -> bool:
-    return name.startswith("_scaled_dot_product") and "fused_sdp_choice" not in name
+    """Forward alone: gradients of it are other sums."""
+    is_other = name.endswith("_backward") or "fused_sdp_choice" in name
+    return name.startswith("_scaled_dot_product") and not is_other
 
 
 def attend(

@@ -85,12 +85,15 @@ class Products:
         a, b = args
         if not isinstance(b, torch.Tensor) or a.device != b.device:
             return None
-        if a.shape == b.shape or a.numel() * b.numel() < LARGE:  # most: no larger than an operand
+        if a.numel() * b.numel() < LARGE:
             return None
-        most = max(a.numel(), b.numel(), LARGE // TIMES)
         shape = broadcast_shape(a, b)
         if shape is None:
             return None
+        a, b = _stored(a, b), _stored(b, a)
+        if a.shape == b.shape:  # most: no larger than an operand
+            return None
+        most = max(a.numel(), b.numel(), LARGE // TIMES)
         if math.prod(shape) < TIMES * most or not (a.is_floating_point() and b.is_floating_point()):
             return None
         one = torch.empty(1, dtype=dtype, device=a.device).untyped_storage()
@@ -138,3 +141,12 @@ class Products:
             made = waiting.make()
             start, shape, strides = made.storage_offset(), made.shape, made.stride()
             stand_in.set_(made.untyped_storage(), start, shape, strides)
+
+
+def _stored(t: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`t` as its storage holds it along the axes that `other` has itself: a sum's gradient is
+    expanded to the shape of its terms, and no larger than it was."""
+    for axis in range(-min(t.ndim, other.ndim), 0):
+        if t.stride(axis) == 0 and other.stride(axis) and t.shape[axis] == other.shape[axis]:
+            t = t.narrow(axis, 0, 1)
+    return t

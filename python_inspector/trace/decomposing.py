@@ -7,15 +7,21 @@ from typing import Any
 
 import torch
 
+_DEVICES = ("CPU", "CUDA")
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
 
 @functools.cache
 def can_decompose(operation: Any) -> bool:
-    """Whether a torch operation is a composite of others."""
+    """Whether a torch operation is a composite of others. One that a device has a kernel of its own
+    for is none (silu_backward), though a composite is registered, too."""
+    name = operation.name()
+    if any(_has_kernel(name, device) for device in _DEVICES):
+        return False
     if hasattr(operation, "_can_decompose"):
         return bool(operation._can_decompose())
     key = torch._C.DispatchKey.CompositeImplicitAutograd
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return key in operation.py_kernels or bool(has_kernel(operation.name(), key))
+    return key in operation.py_kernels or bool(_has_kernel(name, key))
 
 
 def decomposed(mode: Any, operation: Any, args: Any, kwargs: Any) -> Any:

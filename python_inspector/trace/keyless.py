@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from .attention_model import is_attention
+
 LOWEST = -3e4
 """No score is that low: what is was masked, in float16 by -65504."""
 
@@ -19,9 +21,18 @@ _OTHER = 1e4
 _MASKS = ("attn_mask", "attn_bias")
 
 
+def is_mask(t: torch.Tensor) -> bool:
+    """Whether a floating tensor is added to scores, to mask: it has the lowest number of its dtype
+    or -inf, and nothing above 0."""
+    if not t.numel() or not t.is_floating_point():
+        return False
+    least, most = t.aminmax()
+    return bool((least <= torch.finfo(t.dtype).min) & (most <= 0))
+
+
 def may_lack_keys(func: OpOverload) -> bool:
     name = func._schema.name.partition("::")[2]
-    return name in _SOFTMAX or name.startswith("_scaled_dot_product")
+    return name in _SOFTMAX or is_attention(name)
 
 
 def rows_without_key(

@@ -23,6 +23,7 @@ from .contracts import Inside
 from .copies import Copies, Memo
 from .dispatch import tracks_gradients, unwatched
 from .given import Given, Replay, watched
+from .keyless import is_mask
 from .lift import WIDE, float64_lift, is_low, widen
 from .rounded import rounded_run
 from .simulation import Simulation
@@ -230,7 +231,7 @@ def _widened(value: torch.Tensor, name: str) -> torch.Tensor:
     if not is_low(value):
         return value.clone()
     new: torch.Tensor = widen(value)
-    if "mask" in name:
+    if "mask" in name or is_mask(value):
         lowest = value == torch.finfo(value.dtype).min
         new = torch.where(lowest, torch.finfo(new.dtype).min, new)
     return new

@@ -27,7 +27,6 @@ from .arithmetic import (
     if_rounded,
     is_rounded,
     name_of,
-    noise,
     of_sum,
     terms,
 )
@@ -41,6 +40,7 @@ from .contraction import Contraction, Products
 from .contracts import Inside
 from .correctly_rounded import is_correctly_rounded
 from .decomposing import can_decompose, decomposed
+from .delta import Delta
 from .dispatch import DispatchMode, plain_arithmetic, without_fused_layers
 from .flow import Flow
 from .given import (
@@ -51,6 +51,7 @@ from .given import (
     is_opaque,
 )
 from .given import follow as followed
+from .gradient_arithmetic import noise
 from .grouped import grouped, is_grouped
 from .interpolation import interpolates, of_positions
 from .multiplied import Multiplied, summed
@@ -106,16 +107,18 @@ class _Rounded(DispatchMode):
         self._replay = replay
         self._inside = inside
         self.products = Products()
-        self._multiplied = Multiplied(inside.sees_factors)
+        self._multiplied, self._delta = Multiplied(inside.sees_factors), Delta(inside.narrow)
         self._quantises = replay is not None and replay.given.quantises
         """So a scale may be applied as a reciprocal, and codes are integers with samples."""
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         begun = self._flow.begin() if self._flow else None
+        self._delta.before(func, args)
         result = self._result(func, args, kwargs)
         if self._flow and begun:
             self._flow.after(begun, func, args, kwargs, result)
         self._multiplied.after(func, args, result)
+        self._delta.after(func, args, result)
         return result
 
     def _result(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -391,7 +394,7 @@ class _Rounded(DispatchMode):
         if interpolates(name):
             parts = of_positions(name, func, args, first)
         else:
-            parts = noise(name, func, args, kwargs, first)
+            parts = noise(name, func, args, kwargs, first) + self._delta.noise(args)
         if self._quantises and name in SCALES and not first.is_complex():
             parts = [Noise(FUNCTIONS * first.abs() * inexact(first))]
         if rounds_factors(name, into, first.device):

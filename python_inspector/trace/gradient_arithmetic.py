@@ -1,0 +1,160 @@
+"""What float32 arithmetic may add to the operations that autograd runs backwards.
+
+A gradient vanishes where the function is flat, and its terms need not: each rule counts what is
+summed by its magnitudes, as arithmetic.py does for the sums of a forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from . import arithmetic
+from .arithmetic import SUMS, U, if_rounded, is_rounded, of_sum
+from .simulation import Noise
+
+Rule = Callable[[OpOverload, Sequence[Any], Mapping[str, Any], torch.Tensor], list[Noise]]
+
+
+def noise(
+    name: str, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """arithmetic.noise(), of operations of a backward, too."""
+    rule = _RULES.get(name)
+    if rule is None:
+        return arithmetic.noise(name, func, args, kwargs, exact)
+    rounds = exact.numel() > 0 and is_rounded(exact)
+    if rounds is False:
+        return []
+    parts = rule(func, args, kwargs, exact)
+    return [replace(part, scale=if_rounded(rounds, part.scale)) for part in parts]
+
+
+def _softmax(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """y (g - sum y g): the sum is one number for its row."""
+    g, y, axis = args[:3]
+    terms = g * y
+    magnitudes = terms.abs()
+    row = of_sum(magnitudes.sum(axis, keepdim=True), terms.sum(axis, keepdim=True), g.shape[axis])
+    return [Noise(2 * U * magnitudes), Noise(row, y)]
+
+
+def _log_softmax(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """g - exp(y) sum g."""
+    g, y, axis = args[:3]
+    whole, weights = g.sum(axis, keepdim=True), y.exp()
+    row = of_sum(g.abs().sum(axis, keepdim=True), whole, g.shape[axis])
+    return [Noise(2 * U * (g.abs() + (weights * whole).abs())), Noise(row, weights)]
+
+
+def _layer_norm(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    g, x, behind, mean, rstd, weight = args[:6]
+    sizes = (x.abs() + mean.abs()) * rstd
+    return _norm(g, (x - mean) * rstd, sizes, rstd, weight, exact, len(behind))
+
+
+def _rms_norm(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    g, x, behind, rstd, weight = args[:5]
+    normed = x * rstd
+    return _norm(g, normed, normed.abs(), rstd, weight, exact, len(behind))
+
+
+def _norm(
+    g: torch.Tensor,
+    normed: torch.Tensor,
+    sizes: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    exact: torch.Tensor,
+    behind: int,
+) -> list[Noise]:
+    """Of the input's gradient two means are common to a row; the others are sums over all rows,
+    of the weight and of the bias alike. `sizes`: what is multiplied where the mean is taken off
+    last, as torch does it."""
+    if exact.shape != g.shape:
+        rows = list(range(g.ndim - behind))
+        count = g.numel() // max(1, exact.numel())
+        sums = [terms.abs().sum(rows) for terms in (g * normed, g)]
+        return [Noise(of_sum(torch.maximum(*sums).view(exact.shape), exact, count))]
+    axes = list(range(-behind, 0))
+    scaled = g if weight is None else g * weight
+    slope = (scaled * normed).mean(axes, keepdim=True).abs()
+    parts = {
+        "own": scaled.abs() + sizes * slope,
+        "mean": scaled.abs().mean(axes, keepdim=True) + sizes.amax(axes, keepdim=True) * slope,
+        "slope": (scaled.abs() * sizes).mean(axes, keepdim=True),
+    }
+    return [
+        Noise(2 * U * rstd * parts["own"]),
+        Noise(SUMS * rstd * parts["mean"], torch.ones_like(normed)),
+        Noise(SUMS * rstd * parts["slope"], normed),
+    ]
+
+
+def _embedding(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    magnitudes = func(args[0].abs(), *args[1:], **kwargs)
+    return [Noise(of_sum(magnitudes, exact, _most_alike(args[1])))]
+
+
+def _most_alike(ids: torch.Tensor) -> int:
+    """How often the most frequent id is there: the terms of its row."""
+    return int(ids.flatten().bincount().amax()) if ids.numel() else 1
+
+
+def _convolution(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """Which of the three results it is, its shape tells; of two alike the larger error counts."""
+    made = func(*(a.abs() if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
+    alike = [it for it in made if it is not None and it.shape == exact.shape]
+    count = max(1, args[0].numel() // max(1, args[0].shape[1]))
+    return [Noise(of_sum(torch.stack(alike).amax(0), exact, count))]
+
+
+def _silu(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """g s (1 + x (1 - s)), whose two terms cancel where x is about -1.3."""
+    g, x = args[:2]
+    s = x.sigmoid()
+    return [Noise(2 * U * (g * s).abs() * (1 + x.abs() * (1 - s)))]
+
+
+def _tanh(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """g (1 - y^2)."""
+    return [Noise(2 * U * args[0].abs() * (1 + args[1].square()))]
+
+
+def _gelu(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    return [Noise(2 * U * args[0].abs())]
+
+
+_RULES: dict[str, Rule] = {
+    "_softmax_backward_data": _softmax,
+    "_log_softmax_backward_data": _log_softmax,
+    "native_layer_norm_backward": _layer_norm,
+    "_fused_rms_norm_backward": _rms_norm,
+    "embedding_dense_backward": _embedding,
+    "convolution_backward": _convolution,
+    "silu_backward": _silu,
+    "tanh_backward": _tanh,
+    "gelu_backward": _gelu,
+}
