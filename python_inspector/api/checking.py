@@ -12,12 +12,13 @@ from .. import versions
 from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
+from .backward import differentiated
 from .hard import Hard, flattened, hard_cases, kinds_of
+from .how import How, how_of
 from .inputs import Case, cases_of, draws_of
 from .invariance import planned_calls
 from .keeping import require_place
 from .once import SECONDS, Keep, judged_once
-from .prepared import How, how_of
 from .relations import Batch, Names, asked_relations
 from .sealed import Extra, Made, Sealed, Timed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
@@ -55,6 +56,7 @@ def check(
     relations: Names = (),
     batch: Batch = None,
     harness: Path | str | None = None,
+    backward: bool = False,
 ) -> Verdict:
     """Judges what `function` makes of the inputs against what `like` is; AssertionError if wrong.
 
@@ -98,6 +100,10 @@ def check(
     bits of a row in further calls, {"batch": "limits"} what `like` allows. `batch` is the axis of
     the rows.
 
+    `backward` judges gradients, too: of the floating arguments and of the parameters of `like`,
+    under a random cotangent. `function` is an autograd.Function, a module whose parameters have the
+    names of those of `like`, or whatever autograd can go back through.
+
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
     at the output), demands one, and "sums-16", "p-16", "reduce-16", "products-tf32", joined by "+",
     allow what fixtures/schema/contracts.json says. Bugs are planted in `like` for up to five
@@ -117,11 +123,15 @@ def check(
     )  # fmt: skip
     if isinstance(function, (str, Made)) and not sealed:
         raise ValueError(f"{function!r} is a function's name, which sealed=True takes")
+    if sealed and backward:
+        raise UsageError("backward=True and sealed= do not go together: leave one of them out")
     if keep is not None:
         require_place(Path(keep))
     if sealed and salt is None and draws_of(inputs, weights):
         salt = secrets.randbelow(MOST_SALT)
     cases = list(cases_of(inputs, salt or 0, weights))
+    if backward:
+        like, cases, how = differentiated(like, cases, how, salt or 0)
     harder = hard_cases(cases[0], kinds_of(hard))
     stays = None if keep is None else Keep(Path(keep), shrink)
     if sealed:
@@ -129,6 +139,7 @@ def check(
         verdict = replace(_sealed(function, like, cases, harder, how, bounds, stays), salt=salt)
     else:
         assert not isinstance(function, (str, Made))
+        function = function if how.gradients is None else how.gradients.of_kernel(function)
         kernel = Kernel(function, arrays, repeat, how.mutates)
         verdict = judged_once(kernel, like, cases, harder, how, stays)
     announce(verdict)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .hard import Hard
+from .how import How
 from .inputs import Case
 from .keeping import SMALLEST
-from .prepared import How, Prepared, Recorded
+from .prepared import Prepared, Recorded
 from .shrinking import smallest, tensors_of
 from .verdict import Verdict
 

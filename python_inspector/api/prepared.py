@@ -15,16 +15,18 @@ from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
 from ..trace.room import bounded
+from .backward import differentiated
 from .case_files import CaseFiles, by_key
 from .concluding import combined, concluded
 from .explaining import Explainer, Seen
 from .hard import Hard, hard_cases, kinds_of
+from .how import How, how_of
 from .inputs import Case, cases_of
 from .invariance import related
 from .keeping import LATER, OUTPUTS
 from .large_calls import Judge, LargeCall
 from .looser import FEW, with_contract
-from .relations import Asked, Batch, Names, asked_relations
+from .relations import Batch, Names, asked_relations
 from .sealed import Replayed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 
@@ -38,23 +40,6 @@ if TYPE_CHECKING:
 
 _turns = threading.RLock()
 """Reruns change what all of torch does (its default dtype): a process has one at a time."""
-
-
-@dataclass(frozen=True)
-class How:
-    """What check() and prepare() are asked for, besides the reference and its inputs."""
-
-    arrays: str | Callable[[Any], Any]
-    contract: Contract
-    bugs: bool
-    explain: bool | float
-    spread: int
-    repeat: int
-    axes: Axes
-    valid: Any
-    mutates: Collection[str] | None
-    harness: Path | str | None
-    relations: Asked
 
 
 @dataclass(frozen=True)
@@ -95,11 +80,14 @@ class Prepared:
         self._sealed_calls = len(cases) + sum(map(len, (hard or {}).values()))
         self._not_survived: list[str] = []
         self._room: int | None = None
+        self._bad_oracle: str | None = None
+        """Of gradients why they are not believed; None until that is asked."""
         self._too_large = too_large
         with _turns, judged_by(how.harness):
             judge_library()  # without one nothing needs to be recorded
             self._recording = _recording(like, how, cases[0].weights if cases else {})
-            self._add(cases, hard or {}, whole or how.valid is not None)
+            whole = whole or how.valid is not None or how.gradients is not None
+            self._add(cases, hard or {}, whole)
         self._versions = self._recording.versions()
         self._files = CaseFiles(self._recording, how.contract.rounding)
         self._seen = Seen()
@@ -152,6 +140,7 @@ class Prepared:
         from .calling import Kernel
 
         how = self.how
+        function = function if how.gradients is None else how.gradients.of_kernel(function)
         verdict = self.judged(Kernel(function, how.arrays, how.repeat, how.mutates))
         announce(verdict)
         if not verdict.passed:
@@ -165,6 +154,8 @@ class Prepared:
         with _turns, judged_by(self.how.harness):
             if self._too_large:
                 return self._blind(self._too_large)
+            if bad := self._why_gradients_are_bad():
+                return Verdict(self._recording.name, "module", "unsupported", bad, {})
             if self._versions != self._recording.versions():
                 name = self._recording.name
                 raise UsageError(f"[prepare] {name} has other weights now: prepare it again")
@@ -175,7 +166,25 @@ class Prepared:
             except torch.cuda.OutOfMemoryError as error:
                 verdict = self._blind(_too_large(str(error)))
             self._versions = self._recording.versions()
+            return self._with_what_is_left_out(verdict)
+
+    def _why_gradients_are_bad(self) -> str:
+        """Of the reference, in the first case where they are."""
+        gradients = self.how.gradients
+        if self._bad_oracle is None and gradients is not None:
+            from ..recorder.central_differences import bad_oracle
+
+            found = (bad_oracle(gradients, it.case.arguments, it.kept) for it in self.cases)
+            self._bad_oracle = next(filter(None, found), "")
+        return self._bad_oracle or ""
+
+    def _with_what_is_left_out(self, verdict: Verdict) -> Verdict:
+        """What of the gradients is not judged, or not by the reference."""
+        if self.how.gradients is None:
             return verdict
+        doubts = tuple(dict.fromkeys(text for it in self.cases for text in it.kept.doubts))
+        left_out = (*verdict.not_judged, *self.how.gradients.left_out)
+        return replace(verdict, not_judged=left_out, doubts=doubts)
 
     def _concluded(
         self,
@@ -337,6 +346,7 @@ def prepare(
     batch: Batch = None,
     mutates: Collection[str] | None = None,
     harness: Path | str | None = None,
+    backward: bool = False,
 ) -> Prepared:
     """Runs `like` on the inputs once for many kernels, which the result judges as check() does.
 
@@ -358,6 +368,8 @@ def prepare(
     )  # fmt: skip
     try:
         cases = [it.mapped(given.of, it.name, it.drawn) for it in cases_of(inputs, weights=weights)]
+        if backward:
+            like, cases, how = differentiated(like, cases, how)
         return Prepared(like, cases, how, hard=hard_cases(cases[0], kinds))
     except torch.cuda.OutOfMemoryError as error:
         return Prepared(like, [], how, too_large=_too_large(str(error)))
@@ -375,20 +387,6 @@ def _too_large(text: str) -> str:
     )
 
 
-def how_of(
-    arrays: str | Callable[[Any], Any],
-    contract: str | None,
-    *rest: Any,
-) -> How:
-    """What is asked for; ValueError where that is none."""
-    from ..format.contract_words import asked
-
-    how = How(arrays, asked(contract), *rest)
-    if how.repeat < 1:
-        raise ValueError(f"repeat is {how.repeat}: the function is called once at least")
-    return how
-
-
 def _recording(like: Torch, how: How, weights: Mapping[str, Any]) -> OneCallRecording:
     from ..recorder.left_out import Valid
     from ..recorder.one_call import OneCallRecording
@@ -400,4 +398,5 @@ def _recording(like: Torch, how: How, weights: Mapping[str, Any]) -> OneCallReco
         axes=how.axes,
         valid=None if how.valid is None else Valid(how.valid),
         inside=how.contract.inside,
+        gradients=frozenset() if how.gradients is None else how.gradients.names,
     )

@@ -40,6 +40,8 @@ class Verdict:
     """Known bugs that would pass here; None: not measured."""
     not_judged: tuple[str, ...] = ()
     """Optional outputs that the function did not return."""
+    doubts: tuple[str, ...] = ()
+    """Where the reference's own gradients are not believed, and lend no limit."""
     planted: tuple[int, int] | None = None
     """How many gross bugs check() planted to know what a pass is blind to, of how many that there
     are; fewer where time was up."""
@@ -128,6 +130,7 @@ class Verdict:
             lines[0] += f": {self.reason}"
         told = (
             ("", self.golden_suspect),
+            *(("", words) for words in self.doubts),
             ("", self.ill_conditioned if self.ill_conditioned != self.reason else ""),
             *(("", words) for words in self._mismatches()),
             ("", self.diagnosis),

@@ -17,6 +17,7 @@ import torch
 from ..arrays import require_plain
 from ..effort import DEFAULT_RUNS
 from ..errors import NO_GRADIENT, RecordError
+from ..format.axes import Named
 from ..format.contract_words import in_order, misfit, spelled
 from ..format.draft import Draft
 from ..format.recording import (
@@ -42,6 +43,7 @@ from ..trace.spread import Simulated
 from . import problem_cache
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes
+from .believed import believed
 from .callables import Torch, callable_of, name_of
 from .left_out import Valid
 from .outputs import OutputStore
@@ -95,6 +97,8 @@ class Kept:
     observed: Observed
     differentiates: bool
     """Whether it needs gradients."""
+    doubts: tuple[str, ...] = ()
+    """What is held to the rounded model, because the call's own result is not near it."""
     with_members: Judgement | None = None
     """Its other ways to round, once they were sought."""
 
@@ -136,8 +140,10 @@ class OneCallRecording:
         axes: Axes = None,
         valid: Valid | None = None,
         inside: frozenset[str] = frozenset(),
+        gradients: frozenset[str] = frozenset(),
     ) -> None:
-        self.name = name_of(like)
+        """`gradients` are outputs that hold some."""
+        self.name, self._gradients = name_of(like), gradients
         self._valid, self._inside = valid, inside
         self._like, self._prefixes = like, False
         self._use(weights)
@@ -220,7 +226,13 @@ class OneCallRecording:
             key = problem_cache.key_of(again, id, self._spread)
             reruns = self._rerun(block, again, id, key)
             loaded = reruns.simulated is not None and bool(reruns.simulated.spreads)
-            checkpoint = self._checkpoint(id, case, call, block, real, reruns)
+            outputs = block.outputs(real.result, real.twin)
+            if not outputs:
+                raise RecordError(
+                    f"[check] {self.name} returned {type(real.result).__name__} without a tensor"
+                )
+            outputs, doubts = believed(outputs, reruns, self._gradients)
+            checkpoint = self._checkpoint(id, case, call, block, outputs, reruns)
             observed = Observed(
                 template,
                 bound,
@@ -232,6 +244,7 @@ class OneCallRecording:
         self._draft.checkpoint(checkpoint)
         self._store.spreads.settle()
         kept = Kept.of(checkpoint, block, again, reruns, observed, differentiates)
+        kept.doubts = doubts
         simulated = kept.reruns.simulated
         if key and simulated and not loaded and problem_cache.may_be_kept(reruns.given):
             problem_cache.keep(key, simulated)
@@ -307,13 +320,14 @@ class OneCallRecording:
         return Inside.of(self._inside, operands)
 
     def _checkpoint(
-        self, id: str, case: str | None, call: int, block: Block, real: Rerun, reruns: Reruns
+        self,
+        id: str,
+        case: str | None,
+        call: int,
+        block: Block,
+        outputs: Mapping[str, Named],
+        reruns: Reruns,
     ) -> Checkpoint:
-        outputs = block.outputs(real.result, real.twin)
-        if not outputs:
-            raise RecordError(
-                f"[check] {self.name} returned {type(real.result).__name__} without a tensor"
-            )
         self._axes.check()
         self._storage = _storage_of([t for t, _ in outputs.values()], self._storage)
         stored = {}

@@ -44,6 +44,10 @@ class Node:
 Template = Node | Leaf
 
 
+class ByName(dict[str, Any]):
+    """A result whose keys are the names of its outputs."""
+
+
 class ResultError(Exception):
     """A result that has not the structure of the other: what is where."""
 
@@ -52,15 +56,25 @@ def leaves_by_path(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """What a result holds, dicts by key and tuples by position."""
     if isinstance(value, (Mapping, tuple, list)) and not is_cache(value):
         for key, item in _items(value):
-            yield from leaves_by_path(item, f"{path}.{key}")
+            yield from leaves_by_path(item, _path(value, path, key))
     else:
         yield path, value
 
 
+def _path(value: Any, path: str, key: str) -> str:
+    """Of an item."""
+    return key if isinstance(value, ByName) else f"{path}.{key}"
+
+
 def tensors_by_name(result: Any) -> dict[str, torch.Tensor]:
     """The tensors with elements: "out" where there is one, else by path."""
+    return {name: t.detach() for name, t in differentiable_by_name(result).items()}
+
+
+def differentiable_by_name(result: Any) -> dict[str, torch.Tensor]:
+    """The same, which gradients flow back from."""
     found = {
-        path: leaf.detach()
+        path: leaf
         for path, leaf in leaves_by_path(result, "out")
         if isinstance(leaf, torch.Tensor) and leaf.numel()
     }
@@ -78,7 +92,7 @@ def template_of(result: Any) -> Template:
                 return Leaf(path, "empty", value=value)
             return Leaf(path, "tensor", alone or path)
         if isinstance(value, (Mapping, tuple, list)) and not is_cache(value):
-            items = {key: of(item, f"{path}.{key}") for key, item in _items(value)}
+            items = {key: of(item, _path(value, path, key)) for key, item in _items(value)}
             named = isinstance(value, Mapping)
             return Node(path, items, named, not named or is_model_output(value))
         return Leaf(path, "none" if value is None else "other", value=value)

@@ -1,0 +1,43 @@
+"""backward=True of check() and prepare(): the gradients of what `like` is given are outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .inputs import Case
+
+if TYPE_CHECKING:
+    from ..recorder.callables import Torch
+    from .how import How
+
+
+def differentiated(
+    like: Torch, cases: Sequence[Case], how: How, salt: int = 0
+) -> tuple[Callable[..., Any], list[Case], How]:
+    """The function that returns the gradients of `like`, too, its cases, and how it is judged.
+
+    UsageError where something else is asked for that says nothing of gradients.
+    """
+    refused = {
+        "arrays": how.arrays != "torch",
+        "relations": bool(how.relations.demands),
+        "valid": how.valid is not None,
+    }
+    for name, asked in refused.items():
+        if asked:
+            raise UsageError(f"backward=True and {name}= do not go together: leave one of them out")
+    from ..recorder.gradients import Gradients
+
+    gradients = Gradients(like, cases[0].arguments, cases[0].weights)
+    made = [
+        replace(
+            case,
+            arguments=gradients.arguments(case.arguments, case.weights, salt + seed),
+            weights={},
+        )
+        for seed, case in enumerate(cases)
+    ]
+    return gradients.function, made, replace(how, gradients=gradients)

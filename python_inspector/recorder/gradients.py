@@ -1,0 +1,339 @@
+"""Gradients as results: forward and backward of a module or function as one function.
+
+What is differentiated is an argument of it, so that reruns in float64 widen it; so is the
+cotangent, what a loss would hand back for each output. torch's attention runs as its parts: of a
+fused backward nothing would be seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from ..errors import RecordError, UsageError
+from ..foreign import is_cache
+from ..taps.calls import bound_arguments
+from ..trace.keyless import is_mask
+from ..trace.replay import run_as_it_is
+from ..trace.simulation import Normals
+from .attention_in_parts import attention_in_parts
+from .callables import Torch, callable_of, leaves, name_of
+from .one_call import Arguments, undisturbed
+from .results import (
+    ByName,
+    ResultError,
+    Template,
+    differentiable_by_name,
+    matched,
+    template_of,
+)
+
+COTANGENT, WEIGHTS = "cotangent", "weights"
+"""What the judged function is given besides the arguments of the forward."""
+_WORDS = re.compile(r"[._\d]+")
+_LEFT_OUT = {"mask": "a mask"} | dict.fromkeys(("cos", "sin", "position", "positions"), "a table")
+"""By words in names of arguments what they are, which no one asks the gradient of."""
+
+
+def d_of(name: str) -> str:
+    """The output that is the gradient of `name`."""
+    return f"d_{name}"
+
+
+class Gradients:
+    """Which gradients `like` has, and the functions that return them with its outputs."""
+
+    def __init__(self, like: Torch, arguments: Arguments, weights: Mapping[str, Any]) -> None:
+        """`arguments` and `weights` are those of one case; others have the same form."""
+        self.name = name_of(like)
+        self.call, self.module = callable_of(like, {})
+        self._like = like if isinstance(like, torch.nn.Module) else None
+        self._given = frozenset(weights if self._like is not None else ())
+        self._parameters = {} if self._like is None else _floating(self._like)
+        whole = self._whole(arguments, weights)
+        self._places, self.left_out = _differentiated(whole, self._bound(whole))
+        self.functions: list[str] = []
+        """The classes of autograd.Function that `like` goes through."""
+        self._asked: frozenset[str] | None = None
+        """None: whatever can be asked for."""
+        self.template, self.names = self._tried(self.arguments(arguments, weights, 0))
+        self._asked = self.names
+        self.function = self._judged()
+
+    def arguments(self, arguments: Arguments, weights: Mapping[str, Any], seed: int) -> Arguments:
+        """What the judged function is called with, a random cotangent for each output."""
+        args, kwargs = self._whole(arguments, weights)
+        if self._like is not None:
+            own = {name: p.detach() for name, p in self._parameters.items()}
+            kwargs = {**kwargs, WEIGHTS: own | dict(weights)}
+        with undisturbed():
+            made = run_as_it_is(self._forward, args, kwargs, [self.module]).result
+        normals = Normals(f"cotangent {seed}")  # no operand's: one of a usual seed may be equal
+        outputs, host = differentiable_by_name(made).items(), torch.device("cpu")
+        drawn = {n: normals.draw(y.shape, host).to(y) for n, y in outputs if _is_float(y)}
+        return args, {**kwargs, COTANGENT: drawn}
+
+    def loss(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The sum of outputs times cotangents."""
+        cotangent = kwargs.pop(COTANGENT)
+        made = differentiable_by_name(self._forward(*args, **kwargs))
+        return torch.stack([(made[n].double() * g).sum() for n, g in cotangent.items()]).sum()
+
+    def operands(self, arguments: Arguments) -> dict[str, torch.Tensor]:
+        """What gradients are asked of, by name."""
+        xs = _Leaves(self._places)
+        xs.made = lambda t: t
+        xs.of_call(*arguments)
+        return xs.found | arguments[1].get(WEIGHTS, {})
+
+    def moved(self, arguments: Arguments, name: str, by: torch.Tensor) -> Arguments:
+        """The judged function's arguments with one that is differentiated elsewhere, in float64."""
+        args, kwargs = arguments
+        weights = kwargs.get(WEIGHTS, {})
+        if self._like is not None and name in weights:
+            return args, {**kwargs, WEIGHTS: {**weights, name: weights[name].double() + by}}
+        xs = _Leaves({path: own for path, own in self._places.items() if own == name})
+        xs.made = lambda t: t.double() + by
+        return xs.of_call(args, kwargs)
+
+    def of_kernel(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A kernel's outputs and gradients: of an autograd.Function, a module, or whatever autograd
+        goes back through. What it is not given of the weights it has itself, by name, or shares
+        with `like`."""
+        apply = getattr(function, "apply", None)
+        is_operation = isinstance(function, type) and issubclass(function, torch.autograd.Function)
+        parameters = self._parameters_of(function)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            cotangent, weights = kwargs.pop(COTANGENT), kwargs.pop(WEIGHTS, {})
+            kwargs |= {name: weights[name] for name in self._given}
+            xs = _Leaves(self._places | {name: name for name in self._given})
+            with torch.enable_grad(), _requiring(parameters.values()):
+                args, kwargs = xs.of_call(args, kwargs)
+                if is_operation and apply is not None:
+                    returned = apply(*args, *kwargs.values())
+                else:
+                    returned = function(*args, **kwargs)
+                try:
+                    pairs = list(matched(self.template, returned))
+                except ResultError:
+                    return returned  # for the judge to say what it is
+                made = {leaf.name: it for leaf, it in pairs if leaf.name and it is not None}
+                operands = {**parameters, **xs.found}
+                found = self._with_gradients(made, operands, cotangent)
+            none = {d_of(n): torch.zeros_like(x) for n, x in operands.items()}
+            return ByName({name: none[name] for name in sorted(self.names)} | found)
+
+        return kernel
+
+    def _judged(self) -> Callable[..., Any]:
+        def gradients(*args: Any, captured: Any = self.module, **kwargs: Any) -> Any:
+            return self._both(*args, **kwargs)
+
+        gradients.__name__ = self.name
+        signature = _signature(self.call, [COTANGENT] + [WEIGHTS] * (self._like is not None))
+        if signature is not None:
+            vars(gradients)["__signature__"] = signature
+        return gradients
+
+    def _both(self, *args: Any, **kwargs: Any) -> ByName:
+        """The outputs and gradients of `like`."""
+        cotangent = kwargs.pop(COTANGENT)
+        xs = _Leaves(self._places)
+        with torch.enable_grad():
+            weights = {n: xs.leaf(n, t) for n, t in kwargs.pop(WEIGHTS, {}).items()}
+            args, kwargs = xs.of_call(args, kwargs)
+            if self._like is not None:
+                kwargs[WEIGHTS] = weights
+            made = differentiable_by_name(self._forward(*args, **kwargs))
+            if self._asked is None:
+                self.functions = sorted(set(_functions_behind(made.values())))
+            return self._with_gradients(made, xs.found, cotangent)
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        with attention_in_parts():
+            if self._like is None:
+                return self.call(*args, **kwargs)
+            weights = kwargs.pop(WEIGHTS)
+            return torch.func.functional_call(self._like, weights, args, kwargs)
+
+    def _with_gradients(
+        self, made: Mapping[str, Any], xs: Mapping[str, torch.Tensor], cotangent: Mapping[str, Any]
+    ) -> ByName:
+        """Outputs by name, and the gradients that they have."""
+        ys = {name: y for name, y in made.items() if _goes_back(y, cotangent.get(name))}
+        wanted = {
+            d_of(n): x for n, x in xs.items() if self._asked is None or d_of(n) in self._asked
+        }
+        found: Sequence[torch.Tensor | None] = ()
+        if ys and wanted:
+            handed = [cotangent[name].to(y) for name, y in ys.items()]
+            found = torch.autograd.grad(
+                list(ys.values()), list(wanted.values()), handed, allow_unused=True
+            )
+        gradients = {n: g for n, g in zip(wanted, found, strict=False) if g is not None}
+        outputs = {n: y.detach() if isinstance(y, torch.Tensor) else y for n, y in made.items()}
+        return ByName(outputs | gradients)
+
+    def _tried(self, arguments: Arguments) -> tuple[Template, frozenset[str]]:
+        """The form of the outputs, and the gradients that there are."""
+        args, kwargs = arguments
+        with undisturbed():
+            made = run_as_it_is(self._both, args, kwargs, [self.module]).result
+            plain = {name: it for name, it in kwargs.items() if name != COTANGENT}
+            template = template_of(run_as_it_is(self._forward, args, plain, [self.module]).result)
+        asked = [d_of(name) for name in (*self._places.values(), *kwargs.get(WEIGHTS, ()))]
+        names = frozenset(name for name in asked if name in made)
+        if not names:
+            raise RecordError(
+                f"[check] backward=True: no output of {self.name} depends on a floating argument "
+                f"or parameter that has a gradient ({', '.join(asked) or 'there is none'})"
+            )
+        self.left_out += tuple(f"{name} (no gradient)" for name in asked if name not in names)
+        return template, names
+
+    def _whole(self, arguments: Arguments, weights: Mapping[str, Any]) -> Arguments:
+        """With the weights that a function is given."""
+        args, kwargs = arguments
+        return args, dict(kwargs) if self._like is not None else {**kwargs, **weights}
+
+    def _bound(self, arguments: Arguments) -> dict[str, Any]:
+        """Arguments by name; UsageError where these are names of something else."""
+        bound = bound_arguments(self.call, *arguments)
+        for name in bound:
+            if name == COTANGENT or name in self._parameters or (self._like and name == WEIGHTS):
+                raise UsageError(
+                    f"backward=True: an argument of {self.name} is called {name!r}, as "
+                    f"{'a parameter is' if name in self._parameters else 'what it adds'}"
+                )
+        return bound
+
+    def _parameters_of(self, function: Callable[..., Any]) -> dict[str, torch.nn.Parameter]:
+        """Those whose gradients a kernel makes."""
+        own = {n: p for n, p in self._parameters.items() if n not in self._given}
+        if not isinstance(function, torch.nn.Module) or not own:
+            return own
+        known = _floating(function)
+        if missing := sorted(own.keys() - known.keys()):
+            raise UsageError(
+                f"backward=True: {type(function).__name__} has no parameter {missing[0]!r} that "
+                f"{self.name} has; it has {', '.join(known) or 'none'}: parameters are paired by "
+                "name"
+            )
+        return {name: known[name] for name in own}
+
+
+class _Leaves:
+    """Arguments with those at some `places` replaced by tensors that gradients are asked of."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+        self._known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.found: dict[str, torch.Tensor] = {}
+        self.made: Callable[[torch.Tensor], torch.Tensor] = _fresh
+
+    def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+        given = tuple(self._of(value, str(i)) for i, value in enumerate(args))
+        return given, {name: self._of(value, name) for name, value in kwargs.items()}
+
+    def leaf(self, name: str, t: torch.Tensor) -> torch.Tensor:
+        """One tensor in two places is one leaf."""
+        if id(t) not in self._known:
+            self._known[id(t)] = t, self.made(t)
+            self.found[name] = self._known[id(t)][1]
+        return self._known[id(t)][1]
+
+    def _of(self, value: Any, path: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            is_asked = path in self._places or id(value) in self._known
+            return self.leaf(self._places.get(path, path), value) if is_asked else value
+        if type(value) is dict:
+            return {key: self._of(item, f"{path}.{key}") for key, item in value.items()}
+        if isinstance(value, (tuple, list)):
+            items = [self._of(item, f"{path}.{i}") for i, item in enumerate(value)]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return value
+
+
+def _fresh(t: torch.Tensor) -> torch.Tensor:
+    return t.detach().requires_grad_()
+
+
+def _differentiated(
+    arguments: Arguments, bound: Mapping[str, Any]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """By their place the names of what gradients are asked of, and what is left out, and why."""
+    names = {id(t): path for name, value in bound.items() for path, t in leaves(value, name)}
+    places: dict[str, str] = {}
+    left_out = [f"{name} (a cache)" for name, value in bound.items() if is_cache(value)]
+    args, kwargs = arguments
+    for first, value in (*((str(i), it) for i, it in enumerate(args)), *kwargs.items()):
+        for path, t in leaves(value, first):
+            if not _is_float(t) or not t.numel() or names[id(t)] in places.values():
+                continue
+            name = names[id(t)]
+            words = _WORDS.split(name.lower())
+            why = next((_LEFT_OUT[word] for word in words if word in _LEFT_OUT), "")
+            if why := why or ("a mask" if is_mask(t.detach()) else ""):
+                left_out.append(f"{d_of(name)} ({why})")
+            else:
+                places[path] = name
+    return places, tuple(left_out)
+
+
+def _signature(call: Callable[..., Any], names: Sequence[str]) -> inspect.Signature | None:
+    """That of a function which takes these, too; None where it has none."""
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):
+        return None
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    own = list(signature.parameters.values())
+    at = len(own) - any(it.kind is inspect.Parameter.VAR_KEYWORD for it in own)
+    return signature.replace(parameters=[*own[:at], *more, *own[at:]])
+
+
+@contextmanager
+def _requiring(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
+    """Parameters require gradients, which frozen ones do not."""
+    frozen = [p for p in parameters if not p.requires_grad]
+    try:
+        for p in frozen:
+            p.requires_grad_()
+        yield
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
+
+
+def _floating(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in module.named_parameters() if p.is_floating_point()}
+
+
+def _functions_behind(results: Iterable[torch.Tensor]) -> Iterator[str]:
+    """Names of the classes of autograd.Function that results were made by."""
+    left = [t.grad_fn for t in results if t.grad_fn is not None]
+    seen = set(left)
+    while left:
+        node = left.pop()
+        if isinstance(node, BackwardCFunction):
+            yield type(node).__name__.removesuffix("Backward")
+        behind = {it for it, _ in node.next_functions if it is not None} - seen
+        seen |= behind
+        left += behind
+
+
+def _goes_back(y: Any, cotangent: torch.Tensor | None) -> bool:
+    if cotangent is None or not isinstance(y, torch.Tensor):
+        return False
+    return y.requires_grad and y.shape == cotangent.shape
+
+
+def _is_float(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and t.is_floating_point()
