@@ -6,6 +6,7 @@ summed by its magnitudes, as arithmetic.py does for the sums of a forward.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -144,8 +145,16 @@ def _tanh(
 def _gelu(
     func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
 ) -> list[Noise]:
-    return [Noise(2 * U * args[0].abs())]
+    """g (1 + t) / 2 and, of tanh, g x (1 - t^2) u'(x) / 2, which cancel where x is far below 0."""
+    g, x = args[:2]
+    scale = 2 * U * g.abs()
+    if kwargs.get("approximate") == "tanh":
+        scale = scale * (1 + x.abs() * _TANH_SLOPE * (1 + 3 * _TANH_CUBE * x.square()))
+    return [Noise(scale)]
 
+
+_TANH_SLOPE, _TANH_CUBE = (2 / math.pi) ** 0.5, 0.044715
+"""gelu's tanh is of u(x) = sqrt(2 / pi) (x + 0.044715 x^3)."""
 
 _RULES: dict[str, Rule] = {
     "_softmax_backward_data": _softmax,
