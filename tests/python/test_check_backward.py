@@ -9,8 +9,11 @@ import pytest
 import torch
 from checked import normal, wrong
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from python_inspector import RecordError, UsageError, check, draw, prepare
+from python_inspector.recorder.gradients import Gradients
+from python_inspector.trace.arithmetic import name_of
 
 pytestmark = pytest.mark.usefixtures("harness")
 BF16 = torch.bfloat16
@@ -201,8 +204,18 @@ def bent(x: torch.Tensor) -> torch.Tensor:
 def test_a_bend_is_no_bad_oracle() -> None:
     """Where an operand is on a border, either side has a slope of its own."""
     x = normal(64, 64)
-    x[:8] = 0
+    x[:8] = 1
     assert check(bent, like=bent, inputs=x, backward=True, explain=False).doubts == ()
+
+
+def test_a_padding_row_is_no_bad_oracle() -> None:
+    """It changes the outputs, and has no gradient by definition."""
+
+    def like(table: torch.Tensor) -> torch.Tensor:
+        ids = torch.arange(24).reshape(2, 12) % 7
+        return functional.embedding(ids, table, padding_idx=0)
+
+    assert check(like, like=like, inputs=normal(8, 16), backward=True, explain=False).doubts == ()
 
 
 def test_sums_in_storage_of_the_reference_lend_no_limit() -> None:
@@ -220,13 +233,31 @@ def test_sums_in_storage_of_the_reference_lend_no_limit() -> None:
     assert "accumulates in storage" in wrong(like, like, (x, weight, bias), backward=True).doubts[0]
 
 
+class Names(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(name_of(func))
+        return func(*args, **(kwargs or {}))
+
+
 def test_attention_of_torch_is_differentiated_in_parts() -> None:
-    """Fused kernels are right by it, though they round elsewhere; a wrong scale is not."""
+    """Fused kernels are right by it, though they round elsewhere; a wrong term is not. Of a fused
+    backward no float64 kernel is there on a GPU."""
     q, k, v = (normal(2, h, 24, 16, dtype=BF16, seed=h) for h in (4, 2, 2))
 
     def like(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
+    given = (q, k, v), {}
+    gradients = Gradients(like, given, {})
+    args, kwargs = gradients.arguments(given, {}, 0)
+    with Names() as seen:
+        gradients.function(*args, **kwargs)
+    assert "_softmax_backward_data" in seen.names
+    assert not any(name.startswith("_scaled_dot_product") for name in seen.names)
     judge = prepare(like, inputs=(q, k, v), backward=True, explain=False)
     assert judge(like).passed
     with pytest.raises(AssertionError):
