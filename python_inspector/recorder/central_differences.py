@@ -82,7 +82,7 @@ def _disagreement(
     for i in range(max(DIRECTIONS, len(operands))):
         name, x = operands[i % len(operands)]
         gradient = exact[d_of(name)]
-        v = torch.randn(x.shape, generator=dice, dtype=torch.float64).to(x.device)
+        v = torch.randn(x.shape, generator=dice, dtype=torch.float64, device="cpu").to(x.device)
         v *= gradient != 0  # a padding row changes the outputs, and has no gradient by definition
         said, norm = float((gradient * v).sum()), float(gradient.norm())
         for h in STEPS:

@@ -116,6 +116,14 @@ def _most_alike(ids: torch.Tensor) -> int:
     return int(ids.flatten().bincount().amax()) if ids.numel() else 1
 
 
+def _put_together(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """What was read by index: each place is the sum of all that read it."""
+    magnitudes = func(args[0].abs(), args[1], args[2].abs(), *args[3:], **kwargs)
+    return [Noise(of_sum(magnitudes, exact, 2))]
+
+
 def _convolution(
     func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
 ) -> list[Noise]:
@@ -162,6 +170,7 @@ _RULES: dict[str, Rule] = {
     "native_layer_norm_backward": _layer_norm,
     "_fused_rms_norm_backward": _rms_norm,
     "embedding_dense_backward": _embedding,
+    "index_put": _put_together,
     "convolution_backward": _convolution,
     "silu_backward": _silu,
     "tanh_backward": _tanh,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 MOVES = {
     "clone", "_to_copy", "cat", "stack", "index", "_unsafe_index", "index_select", "gather",
@@ -26,6 +27,13 @@ IN_PLACE_VIEWS = {
     "squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "detach", "set",
 }  # fmt: skip
 """With an underscore they change how a tensor views its storage, and nothing in it."""
+
+
+def moves(func: OpOverload, name: str, args: Sequence[Any]) -> bool:
+    """Whether nothing is computed: the gradient of what was read by index is put together by
+    adding up."""
+    adds = func is torch.ops.aten.index_put.default and len(args) > 3 and args[3]
+    return name in MOVES and not adds
 
 
 def is_inexact(t: torch.Tensor) -> bool:

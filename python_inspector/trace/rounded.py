@@ -64,6 +64,7 @@ from .operations import (
     MOVES,
     is_inexact,
     is_number,
+    moves,
     narrows,
     tensors,
 )
@@ -148,7 +149,7 @@ class _Rounded(DispatchMode):
             if name in IN_PLACE_VIEWS:
                 return func(*args, **kwargs)
             return self._in_place(func, name, args, kwargs)
-        if name in MOVES:
+        if moves(func, name, args):
             return self._moved(func, name, args, kwargs)
         waiting = self._waiting(func, name, args, kwargs)
         if waiting is not None:
@@ -466,22 +467,22 @@ class _Rounded(DispatchMode):
         target = target_of(func, args)
         if not is_inexact(target):
             return func(*args, **kwargs)
-        moves = name in MOVES
+        is_move = name in MOVES
         products = self._multiplied.added(func, args, kwargs)
-        operands = Operands(self._stacks, args, kwargs, wide=not moves, products=products)
-        if not operands.stacked and moves:
+        operands = Operands(self._stacks, args, kwargs, wide=not is_move, products=products)
+        if not operands.stacked and is_move:
             func(*args, **kwargs)
         else:
-            given = operands.args if moves else widened(operands.args)
+            given = operands.args if is_move else widened(operands.args)
             exact, stacked = written(func, given, operands, self._simulation)
-            if not moves:
+            if not is_move:
                 exact = self._perturbed(func, name, operands, exact, stacked, target.dtype)
             if stacked or exact.shape != target.shape:
                 self._stacks.write(target, exact.to(target.dtype))
             else:
                 target.copy_(exact)
         source = args[1] if name == "copy" else target
-        if not moves or narrows(source, target):
+        if not is_move or narrows(source, target):
             self._note(name, operands, target)
         return target
 

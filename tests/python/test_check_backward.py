@@ -218,6 +218,23 @@ def test_a_padding_row_is_no_bad_oracle() -> None:
     assert check(like, like=like, inputs=normal(8, 16), backward=True, explain=False).doubts == ()
 
 
+def test_what_is_read_by_index_is_added_up() -> None:
+    ids = torch.arange(512) % 5
+    x = normal(8, 16, dtype=BF16)
+
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return x[ids]
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        return x.float()[ids].to(BF16)
+
+    judge = prepare(like, inputs=x, backward=True, explain=False)
+    assert judge(kernel).doubts[0].startswith("golden suspect: d_x of the reference has")
+    with pytest.raises(AssertionError):
+        judge(like)  # which adds them up in bf16
+    assert check(like, like=like, inputs=x.float(), backward=True, explain=False).passed
+
+
 def test_sums_in_storage_of_the_reference_lend_no_limit() -> None:
     """torch adds up a layer norm's weight gradient in bf16 on a CPU: 13 roundings of 512 tokens."""
     x, weight, bias = normal(512, 64, dtype=BF16), normal(64, dtype=BF16), normal(64, dtype=BF16)

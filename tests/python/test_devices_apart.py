@@ -80,3 +80,27 @@ def test_what_is_simulated_inside_lies_where_the_tensors_are(name: str, dtype: t
     options = {"contract": "p-16+sums-16"} if dtype == torch.bfloat16 else {}
     with MadeOn("meta", PRODUCT):
         assert check(like, like, inputs, explain=False, **options).status == "pass"
+
+
+def attention_of_torch(q: Any, k: Any, v: Any) -> Any:
+    parts = [t[None, None] for t in (q, k, v)]
+    return torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+
+
+DIFFERENTIATED: dict[str, tuple[Any, int]] = {
+    "attention": (attention_of_torch, 3),
+    "masked attention": (masked, 3),
+    "embedding": (lambda w: torch.nn.functional.embedding(w.new_ones(4).long(), w), 1),
+    "layer norm": (lambda x: torch.nn.functional.layer_norm(x, (24,)), 1),
+    "gelu": (torch.nn.functional.gelu, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_gradients_are_made_where_the_tensors_are(name: str, dtype: torch.dtype) -> None:
+    like, operands = DIFFERENTIATED[name]
+    inputs = tuple(normal(24, 24, dtype=dtype, seed=seed) for seed in range(operands))
+    with MadeOn("meta", PRODUCT):
+        failed = wrong(lambda *xs: like(*xs) * 1.02, like, inputs, backward=True)
+    assert failed.status == "fail"
