@@ -80,8 +80,9 @@ class Prepared:
         self._sealed_calls = len(cases) + sum(map(len, (hard or {}).values()))
         self._not_survived: list[str] = []
         self._room: int | None = None
-        self._bad_oracle: str | None = None
-        """Of gradients why they are not believed; None until that is asked."""
+        self._bad_oracle = "" if whole else None
+        """Of gradients why they are not believed; None until that is asked. Parts of a case are not
+        asked."""
         self._too_large = too_large
         with _turns, judged_by(how.harness):
             judge_library()  # without one nothing needs to be recorded
