@@ -1,4 +1,4 @@
-"""What of the reference's gradients says nothing of correct kernels, in 16 bits.
+"""What of the reference's gradients says nothing of correct kernels.
 
 Sums over tokens that are kept in storage, as torch's layer norm and embedding have them on a CPU,
 would lend their error to every kernel; zeros, where terms cancel exactly, would lend none.
@@ -25,37 +25,43 @@ def believed(
     found, doubts = dict(outputs), []
     oracle, simulated = reruns.oracle or {}, reruns.simulated
     for name, (r, axes) in outputs.items():
-        if (
-            name not in gradients
-            or r.dtype not in NARROW
-            or simulated is None
-            or name not in oracle
-        ):
+        if name not in gradients or simulated is None or name not in oracle:
             continue
-        m, o = simulated.stacks[name][0], oracle[name][0]
-        if (m.shape, m.dtype) != (r.shape, r.dtype):
+        stack, o = simulated.stacks[name], oracle[name][0]
+        if (stack.dtype, stack.shape[1:]) != (r.dtype, r.shape):
             continue
-        _size_zeros(simulated.stacks[name], o)
-        errors = [float(torch.linalg.vector_norm(it.double() - o)) for it in (r, m)]
-        if not errors[0] > MOST * errors[1]:
-            continue
-        found[name] = m.clone(), axes
-        if reruns.repeated is not None:
-            reruns.repeated[name] = found[name]
-        doubts.append(
-            f"golden suspect: {name} of the reference has {errors[0] / errors[1]:.1f} times the "
-            f"error of its rounded model, at most {MOST} is believed: it accumulates in storage, "
-            "and lends no limit"
-            if errors[1]
-            else f"golden suspect: {name} of the reference is not exact, its rounded model is"
-        )
+        believed = _with_sized_zeros(r, stack, o)
+        if r.dtype in NARROW:
+            off, of_model = (float(torch.linalg.vector_norm(t.double() - o)) for t in (r, stack[0]))
+            if off > MOST * of_model:
+                believed = stack[0].clone()
+                doubts.append(_words(name, off, of_model))
+        if believed is not r:
+            found[name] = believed, axes
+            if reruns.repeated is not None:
+                reruns.repeated[name] = believed, axes
     return found, tuple(doubts)
 
 
-def _size_zeros(stack: torch.Tensor, o: torch.Tensor) -> None:
+def _words(name: str, off: float, of_model: float) -> str:
+    times = f"{off / of_model:.1f}" if of_model else "any number of"
+    return (
+        f"golden suspect: {name} of the reference has {times} times the error of its rounded "
+        f"model, at most {MOST} is believed: it accumulates in storage, and lends no limit"
+    )
+
+
+def _with_sized_zeros(r: torch.Tensor, stack: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
     """Where a gradient is exactly 0, and simulated kernels are not, the rounded model is as far off
-    as they are: in rows that are set aside the judge knows no other error of correct kernels."""
-    zeros = (o == 0) & (stack[0] == 0)
+    as they are, or the reference where no model is recorded: of rows that are set aside the judge
+    knows no other error of correct kernels."""
+    zeros = (o == 0) & (stack[0] == 0) & (r == 0)
     if bool(zeros.any()):
-        sizes = stack[1:].double().square().mean(0).sqrt().to(stack.dtype)
-        stack[0] = torch.where(zeros, sizes, stack[0])
+        zeros &= (stack[1:] != 0).any(0)
+    if not bool(zeros.any()):
+        return r
+    sizes = stack[1:, zeros].double().square().mean(0).sqrt().to(r.dtype)
+    if r.dtype not in NARROW:
+        r = r.clone()
+    (stack[0] if r.dtype in NARROW else r)[zeros] = sizes
+    return r

@@ -281,6 +281,17 @@ def test_attention_of_torch_is_differentiated_in_parts() -> None:
         judge(lambda q, k, v: like(q, k, v) + 0.01 * (q - q.detach()))
 
 
+@DTYPES
+def test_one_key_leaves_nothing_to_judge(dtype: torch.dtype) -> None:
+    """Its weight is 1, so scores have no gradient; fused kernels have what rounding leaves."""
+    q, k, v = (normal(2, h, 1, 16, dtype=dtype, seed=h) for h in (4, 2, 2))
+
+    def like(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    assert wrong(like, like, (q, k, v), backward=True).status == "blind"
+
+
 def test_the_cotangent_is_drawn_and_no_operand() -> None:
     seen: list[torch.Tensor] = []
 
