@@ -37,6 +37,11 @@ def quantises(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return func in _ROUNDS or kwargs.get("dtype") in _CODES
 
 
-def inexact(exact: torch.Tensor) -> torch.Tensor:
-    """Where a float32 result is rounded."""
-    return exact.float().double() != exact
+def scaled_inexactly(name: str, args: Sequence[Any], exact: torch.Tensor) -> torch.Tensor:
+    """Where a float32 result is rounded, of a quotient also where the divisor's reciprocal is: a
+    tie of `x / s` may be none of `x * (1 / s)`."""
+    rounded = exact.float().double() != exact
+    if name != "div":
+        return rounded
+    divisor = torch.as_tensor(args[1], dtype=torch.float64, device=exact.device)
+    return rounded | (torch.frexp(divisor).mantissa.abs() != 0.5)

@@ -69,7 +69,7 @@ from .operations import (
     tensors,
 )
 from .products import cut_off, rounded_to_tf32
-from .quantising import SCALES, inexact, quantises
+from .quantising import SCALES, quantises, scaled_inexactly
 from .reads import stores_numbers, with_stored_numbers
 from .simulation import LOW, NARROW, Noise, Operands, Simulation, product, widened
 from .stored import Dtypes, stored_dtypes
@@ -397,7 +397,7 @@ class _Rounded(DispatchMode):
         else:
             parts = noise(name, func, args, kwargs, first) + self._delta.noise(args)
         if self._quantises and name in SCALES and not first.is_complex():
-            parts = [Noise(FUNCTIONS * first.abs() * inexact(first))]
+            parts = [Noise(FUNCTIONS * first.abs() * scaled_inexactly(name, args, first))]
         if rounds_factors(name, into, first.device):
             parts.append(of_factors(args, first, into))
         if parts:

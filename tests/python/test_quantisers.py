@@ -1,0 +1,116 @@
+"""Functions that give codes of 8 bits and a scale: what rounding leaves near a tie may be either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from plumbline import WrongError, check
+
+Scaled = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+MOST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+
+
+def quantiser(
+    codes: torch.dtype,
+    scaled: Scaled = torch.div,
+    rounded: Callable[[torch.Tensor], torch.Tensor] = torch.round,
+    scale: Callable[[torch.Tensor, float], torch.Tensor] = torch.div,
+) -> Any:
+    def kernel(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        s = scale(x.float().abs().amax(-1, keepdim=True), MOST[codes])
+        v = scaled(x.float(), s)
+        if codes == torch.int8:
+            v = rounded(v).clamp(-128, 127)
+        return v.to(codes), s
+
+    return kernel
+
+
+def by_reciprocal(x: Any, s: Any) -> Any:
+    return x * (1 / s)
+
+
+def narrow(x: Any, s: Any) -> Any:
+    return (x / s).to(torch.bfloat16).float()
+
+
+def normal(dtype: torch.dtype, seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("codes", MOST, ids=str)
+def test_right_ones_pass(codes: torch.dtype, dtype: torch.dtype, seed: int) -> None:
+    inputs = (normal(dtype, seed, 192, 257),)
+    for kernel in (
+        quantiser(codes),
+        quantiser(codes, by_reciprocal),
+        quantiser(codes, scale=lambda most, of: most * (1 / of)),
+        quantiser(codes, by_reciprocal, scale=lambda most, of: 1 / (of / most)),
+    ):
+        assert check(kernel, quantiser(codes), inputs, explain=False).passed
+
+
+def test_of_many_values_some_are_near_ties_that_no_simulated_kernel_decides_otherwise() -> None:
+    codes = torch.float8_e4m3fn
+    kernel = quantiser(codes, by_reciprocal, scale=lambda most, of: 1 / (of / most))
+    inputs = (normal(torch.bfloat16, 0, 1024, 2048),)
+    assert check(kernel, quantiser(codes), inputs, explain=False).passed
+
+
+WRONG = {
+    "truncated": quantiser(torch.int8, rounded=torch.trunc),
+    "divided in 16 bits": quantiser(torch.int8, narrow),
+    "codes of 8 bits, divided in 16": quantiser(torch.float8_e4m3fn, narrow),
+    "the scale of the next row": quantiser(torch.int8, lambda x, s: x / s.roll(1, 0)),
+    "127.5": quantiser(torch.int8, scale=lambda most, of: most / 127.5),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ones_fail(name: str) -> None:
+    codes = torch.float8_e4m3fn if "codes of" in name else torch.int8
+    with pytest.raises(WrongError):
+        check(WRONG[name], quantiser(codes), (normal(torch.bfloat16, 5, 192, 257),), explain=False)
+
+
+def half_up(v: torch.Tensor) -> torch.Tensor:
+    return (v + 0.5).floor()
+
+
+def test_a_tie_is_one_where_the_scale_is_a_power_of_two() -> None:
+    """There is no other way to divide by it."""
+
+    def by(scaled: Scaled, rounded: Any = torch.round) -> Any:
+        return lambda x, s: rounded(scaled(x, s)).clamp(-128, 127).to(torch.int8)
+
+    x = torch.randint(-254, 255, (16, 64), generator=torch.Generator().manual_seed(2)) / 2
+    for scale, decided in ((4.0, True), (3.0, False)):
+        inputs, like = (x * scale, torch.full((16, 1), scale)), by(torch.div)
+        assert check(by(by_reciprocal), like, inputs).passed
+        if decided:
+            with pytest.raises(WrongError, match="elements differ from the exact result"):
+                check(by(torch.div, half_up), like, inputs)
+        else:
+            assert check(by(torch.div, half_up), like, inputs).passed
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_operands_of_8_bits(dtype: torch.dtype) -> None:
+    """Among them what the results do not depend on is sought by other values."""
+
+    def linear(x: Any, weight: Any, scale: Any) -> Any:
+        return torch.nn.functional.linear(x, weight.to(x.dtype)) * scale
+
+    def kernel(x: Any, weight: Any, scale: Any) -> Any:
+        return (x.float() @ weight.float().mT * scale).to(x.dtype)
+
+    weight = normal(torch.float32, 4, 48, 64).to(dtype)
+    inputs = (normal(torch.float32, 3, 16, 64), weight, torch.tensor(0.02))
+    assert check(kernel, linear, inputs).passed
+    unused = check(lambda x, _: x * 2, lambda x, _: x + x, (inputs[0], weight))
+    assert any("the values of" in words for words in unused.blind_to)
