@@ -85,7 +85,8 @@ def _may_end_all(tensor: torch.Tensor) -> bool:
 def _other_values(tensor: torch.Tensor) -> torch.Tensor:
     """Whole numbers stay within the range of those that are there: they may be indices."""
     if tensor.is_floating_point() or tensor.is_complex():
-        wide = tensor if tensor.dtype.itemsize > 1 else tensor.float()  # torch has no sums of 8 bits
+        # torch has no sums of 8 bits
+        wide = tensor if tensor.dtype.itemsize > 1 else tensor.float()
         return ((wide + 1).roll(1) * -1.5).to(tensor.dtype)
     if tensor.dtype == torch.bool:
         return ~tensor

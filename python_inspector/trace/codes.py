@@ -54,7 +54,7 @@ def _near_ties(func: OpOverload, operands: Operands, choice: Choice) -> None:
 
 
 def _open(choice: Choice, others: list[torch.Tensor]) -> None:
-    """Notes what is right beside the reference's values."""
+    """Notes what is right next to the reference's values."""
     doubtful = torch.stack([it.double() != choice.held[0].double() for it in others]).any(0)
     choice.doubtful = doubtful if choice.doubtful is None else choice.doubtful | doubtful
     choice.others += others

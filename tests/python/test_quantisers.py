@@ -1,4 +1,4 @@
-"""Functions that give codes of 8 bits and a scale: what rounding leaves near a tie may be either."""
+"""Functions that give codes of 8 bits and a scale: what is near a tie may be either."""
 
 from __future__ import annotations
 
