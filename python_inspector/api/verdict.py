@@ -107,6 +107,11 @@ class Verdict:
         failed.sort(key=_ratio, reverse=True)
         return tuple(dict.fromkeys(gate["name"] for gate in failed))
 
+    def ratio_of(self, gate: str) -> float:
+        """Of all outputs the largest statistic / limit of this gate; 0 where none has it."""
+        gates = [it for output in self.figures.get("outputs", ()) for it in output["gates"]]
+        return max((_ratio(it) for it in gates if it["name"] == gate), default=0.0)
+
     @property
     def golden_suspect(self) -> str:
         """Why the recorded reference is not believed, and lends no limit; empty where it is."""
