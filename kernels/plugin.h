@@ -83,11 +83,24 @@ typedef struct plumb_more_params {
  *   layer_norm        out, x, weight, [bias]                      eps
  *   linear            out, x, weight, [bias]
  *   activation        out, x                                      activation
- *   add, mul, div,    out, a, b
- *   minimum
+ *   add, sub, mul,    out, a, b
+ *   div, pow,
+ *   minimum, maximum
  *   add_scalar        out, x                                      scale: what is added
  *   scale             out, x                                      scale divide
- *   rsqrt             out, x
+ *   leaky_relu        out, x                                      scale: the slope
+ *   elu               out, x                                      scale: alpha
+ *   neg, abs, sign,   out, x
+ *   floor, ceil,
+ *   round, relu,
+ *   reciprocal,
+ *   square, sqrt,
+ *   rsqrt, exp,
+ *   expm1, log,
+ *   log1p, sin, cos,
+ *   erf, tanh, gelu,
+ *   gelu_tanh, silu,
+ *   sigmoid, softplus
  *   cumsum            out, x                                      axis
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b

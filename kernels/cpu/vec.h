@@ -126,6 +126,27 @@ inline F multiply_add(F a, F b, F c) {
 inline F absolute(F x) { return (F)((U)x & 0x7fffffffu); }
 inline F negative(F x) { return (F)((U)x | 0x80000000u); }  // -|x|
 inline F with_sign_of(F magnitude, F sign) { return (F)((U)magnitude | ((U)sign & 0x80000000u)); }
+inline bool any_below(F x, float least) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)x, (__m512)splat(least), _CMP_LT_OQ);
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps((__m256)(x < splat(least)));
+#else
+  for (int i = 0; i < kWidth; ++i) {
+    if (x[i] < least) return true;
+  }
+  return false;
+#endif
+}
+// The next integer, the even one of two: a sum with 2^23 has no more bits.
+inline F nearest(F x) {
+  const F magnitude = absolute(x), integer = (magnitude + splat(0x1p23f)) - splat(0x1p23f);
+  return magnitude < splat(0x1p23f) ? with_sign_of(integer, x) : x;
+}
+inline F floor(F x) {
+  const F near = nearest(x);
+  return near > x ? near - splat(1.0f) : near;
+}
 // x > best ? x : best, so that NaN in `x` is passed over; one instruction, which the compiler does
 // not find, because it keeps exceptions of comparisons.
 inline F maximum(F best, F x) {

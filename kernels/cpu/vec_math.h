@@ -99,68 +99,25 @@ inline F gelu_tanh(F x) {
 }
 
 // x Phi(x). |x| < 1: Phi = 1/2 + x q(x^2), error 2^-30. Else Phi(-a) = e^(-a^2/2) t p(t), t = 1 /
-// (1 + a/4) for a > 0, error 2^-29: 1 + erf would cancel at negative x. There the square is split
-// so that its rounding does not grow through exp: h has 12 bits, its square is exact.
+// (1 + a/4) for a > 0, error 2^-29: 1 + erf would cancel at negative x.
+constexpr float kNormalNear[] = {0x1.988454p-2f,   -0x1.105826p-4f, 0x1.46cc3ap-7f,
+                                 -0x1.36d862p-10f, 0x1.d9bc70p-14f, -0x1.f4b4e4p-18f};
+constexpr float kNormalFar[] = {0x1.987b4cp-4f,  0x1.996070p-4f, 0x1.75c24ep-4f,  0x1.8551e6p-4f,
+                                0x1.eaa80ep-8f,  0x1.8c583ap-3f, -0x1.00012ap-2f, 0x1.59a148p-2f,
+                                -0x1.005f96p-2f, 0x1.6744b4p-4f, -0x1.848da8p-7f};
+
+// The square is split so that its rounding does not grow through exp: h has 12 bits, its square is
+// exact.
 inline F gelu(F x) {
-  constexpr float q[] = {0x1.988454p-2f,   -0x1.105826p-4f, 0x1.46cc3ap-7f,
-                         -0x1.36d862p-10f, 0x1.d9bc70p-14f, -0x1.f4b4e4p-18f};
-  constexpr float p[] = {0x1.987b4cp-4f,  0x1.996070p-4f, 0x1.75c24ep-4f,  0x1.8551e6p-4f,
-                         0x1.eaa80ep-8f,  0x1.8c583ap-3f, -0x1.00012ap-2f, 0x1.59a148p-2f,
-                         -0x1.005f96p-2f, 0x1.6744b4p-4f, -0x1.848da8p-7f};
   F a = absolute(x);
-  const F near = multiply_add(x, horner(x * x, q), splat(0.5f));
+  const F near = multiply_add(x, horner(x * x, kNormalNear), splat(0.5f));
   a = at_most(16.0f, a);  // Phi(-16) is below the smallest float
   const F t = splat(1.0f) / multiply_add(a, splat(0.25f), splat(1.0f));
   const F h = (F)((U)a & 0xfffff000u);
   const F density = exp_of_sum(splat(-0.5f) * h * h, splat(-0.5f) * ((a - h) * (a + h)));
-  const F tail = density * (t * horner(t, p));
+  const F tail = density * (t * horner(t, kNormalFar));
   const F far = x < F{} ? tail : splat(1.0f) - tail;
   return x * (a < splat(1.0f) ? near : far);
-}
-
-typedef float HalfF __attribute__((vector_size(2 * kWidth)));
-typedef double D __attribute__((vector_size(4 * kWidth)));
-typedef int64_t L __attribute__((vector_size(4 * kWidth)));
-
-template <int N>
-inline D horner(D x, const double (&coefficients)[N]) {  // lowest power first
-  D sum = D{} + coefficients[N - 1];
-  for (int i = N - 2; i >= 0; --i) sum = sum * x + coefficients[i];
-  return sum;
-}
-
-// x = n pi/2 + r, |r| <= pi/4, then sin r = r + r^3 s(r^2), error 2^-37, and cos r = 1 + r^2
-// c(r^2), error 2^-43; n mod 4 says which of them and with which sign.
-inline void cos_sin(HalfF x, double factor, HalfF& cosine, HalfF& sine) {
-  constexpr double s[] = {-0x1.5555554c71d0ap-3, 0x1.1111086a60fa9p-7, -0x1.a00f7f288017p-13,
-                          0x1.6cd1f2a2984p-19};
-  constexpr double c[] = {-0x1.ffffffffe98afp-2, 0x1.55555545c513dp-5, -0x1.6c16b348bce5p-10,
-                          0x1.a00eb9b0308p-16, -0x1.23c97ea354p-22};
-  const D angle = __builtin_convertvector(x, D);
-  const D magic = D{} + 0x1.8p52;  // adding it rounds to an integer, kept in the low bits
-  const D shifted = angle * 0x1.45f306dc9c883p-1 + magic;
-  const D n = shifted - magic;
-  // pi/2 in two parts; the first has 33 bits, so that n times it is exact.
-  const D r = (angle - n * 0x1.921fb544p0) - n * 0x1.0b4611a626331p-34;
-  const D square = r * r;
-  const D sin_r = r * square * horner(square, s) + r;
-  const D cos_r = square * horner(square, c) + 1.0;
-  const L quarter = (L)shifted;
-  const L odd = -(quarter & 1);
-  const L swapped = ((L)sin_r ^ (L)cos_r) & odd;
-  const auto with_sign = [factor](L bits, L turn) {
-    return __builtin_convertvector((D)(bits ^ (turn & 2) << 62) * factor, HalfF);
-  };
-  cosine = with_sign((L)cos_r ^ swapped, quarter + 1);
-  sine = with_sign((L)sin_r ^ swapped, quarter);
-}
-
-inline void cos_sin(F x, double factor, F& cosine, F& sine) {
-  HalfF in[2], c[2], s[2];
-  __builtin_memcpy(in, &x, sizeof x);
-  for (int i = 0; i < 2; ++i) cos_sin(in[i], factor, c[i], s[i]);
-  __builtin_memcpy(&cosine, c, sizeof c);
-  __builtin_memcpy(&sine, s, sizeof s);
 }
 
 }  // namespace

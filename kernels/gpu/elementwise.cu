@@ -74,46 +74,6 @@ void run_halves(const Tensor& out, Run run) {
   run(slice(half, extent));
 }
 
-template <class T, int Inputs, class F>
-void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&in)[Inputs], F f,
-         std::string_view variant = {}) {
-  if (out.numel() == 0) return;
-  bool contiguous = out.contiguous();
-  for (const Tensor* x : in) contiguous = contiguous && x->contiguous();
-  if (needs_halves(out, contiguous)) {
-    return run_halves(out, [&](auto half_of) {
-      Tensor halves[Inputs];
-      const Tensor* pointers[Inputs];
-      for (int j = 0; j < Inputs; ++j) {
-        halves[j] = half_of(*in[j]);
-        pointers[j] = &halves[j];
-      }
-      run<T, Inputs>(ops, op, half_of(out), pointers, f, variant);
-    });
-  }
-  const auto flat = [&](const Tensor& t) { return contiguous ? t.view({t.numel()}) : t; };
-  Operands<T, Inputs> p{};
-  const Tensor to = flat(out);
-  p.out = to.data<T>();
-  p.out_rows = rows_of(op, to);
-  bool vectors = rows_are_vectors(to);
-  for (int j = 0; j < Inputs; ++j) {
-    const Tensor from = flat(*in[j]);
-    p.in[j] = from.data<T>();
-    p.in_rows[j] = rows_of(op, from);
-    vectors = vectors && rows_are_vectors(from);
-  }
-  const auto go = [&]<int N>() {
-    p.width = Divisor(contiguous ? 1 : to.dim(-1) / N);
-    p.total = to.numel() / N;
-    launch_overlapped<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads},
-                                                    0, ops.stream(), p, f);
-  };
-  if (vectors && ops.choose("vectors", variant)) return go.template operator()<kVector<T>>();
-  ops.settle_for("scalars", variant);
-  go.template operator()<1>();
-}
-
 // The arithmetic of a formula (kernels/ops/formulas.h) in float32.
 template <class T>
 struct Floats {
@@ -121,6 +81,7 @@ struct Floats {
 
   explicit Floats(float number) : of_call(number), reciprocal(1.0f / number) {}
   __device__ float number() const { return of_call; }
+  __device__ float constant(int c) const { return static_cast<float>(c); }
   // 16-bit types take a product with the reciprocal, off by less than 2^-23.
   __device__ float over_number(float x) const {
     if constexpr (sizeof(T) == 4) {
@@ -132,6 +93,18 @@ struct Floats {
   __device__ float round(float x) const { return rounded<T>(x); }
   __device__ float select(bool chosen, float a, float b) const { return chosen ? a : b; }
   __device__ float reciprocal_root(float x) const { return reciprocal_sqrt(x); }
+  __device__ float abs(float x) const { return fabsf(x); }
+  __device__ float floor(float x) const { return floorf(x); }
+  __device__ float nearest(float x) const { return rintf(x); }  // of two the even one
+  __device__ float sqrt(float x) const { return sqrtf(x); }
+  __device__ float exp(float x) const { return expf(x); }
+  __device__ float expm1(float x) const { return expm1f(x); }
+  __device__ float log(float x) const { return logf(x); }
+  __device__ float log1p(float x) const { return log1pf(x); }
+  __device__ float sin(float x) const { return sinf(x); }
+  __device__ float cos(float x) const { return cosf(x); }
+  __device__ float erf(float x) const { return erff(x); }
+  __device__ float pow(float a, float b) const { return powf(a, b); }
   __device__ float tanh(float x) const { return hyperbolic_tangent<T>(x); }
   __device__ float silu(float x) const { return activate<T, Activation::silu>(x); }
   __device__ float gelu(float x) const { return activate<T, Activation::gelu>(x); }
@@ -178,6 +151,58 @@ struct Reading<T, formulas::softcap> {
     return narrowed<T>(y);
   }
 };
+
+// The kernels of one formula: all that is compiled once for each of them.
+template <class T, int Inputs, class F>
+void launch_formula(GpuOps& ops, const char* op, bool vectors, const Operands<T, Inputs>& p,
+                    float number) {
+  const Reading<T, F> f(number);
+  const auto go = [&]<int N>() {
+    launch_overlapped<elementwise<T, N, Inputs, Reading<T, F>>>(op, {grid_for(p.total, kThreads)},
+                                                                {kThreads}, 0, ops.stream(), p, f);
+  };
+  if (vectors) go.template operator()<kVector<T>>();
+  else go.template operator()<1>();
+}
+template <class T, int Inputs>
+using Launch = void (*)(GpuOps&, const char*, bool, const Operands<T, Inputs>&, float);
+
+template <class T, int Inputs>
+void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&in)[Inputs],
+         Launch<T, Inputs> launch, float number = 0, std::string_view variant = {}) {
+  if (out.numel() == 0) return;
+  bool contiguous = out.contiguous();
+  for (const Tensor* x : in) contiguous = contiguous && x->contiguous();
+  if (needs_halves(out, contiguous)) {
+    return run_halves(out, [&](auto half_of) {
+      Tensor halves[Inputs];
+      const Tensor* pointers[Inputs];
+      for (int j = 0; j < Inputs; ++j) {
+        halves[j] = half_of(*in[j]);
+        pointers[j] = &halves[j];
+      }
+      run<T, Inputs>(ops, op, half_of(out), pointers, launch, number, variant);
+    });
+  }
+  const auto flat = [&](const Tensor& t) { return contiguous ? t.view({t.numel()}) : t; };
+  Operands<T, Inputs> p{};
+  const Tensor to = flat(out);
+  p.out = to.data<T>();
+  p.out_rows = rows_of(op, to);
+  bool vectors = rows_are_vectors(to);
+  for (int j = 0; j < Inputs; ++j) {
+    const Tensor from = flat(*in[j]);
+    p.in[j] = from.data<T>();
+    p.in_rows[j] = rows_of(op, from);
+    vectors = vectors && rows_are_vectors(from);
+  }
+  vectors = vectors && ops.choose("vectors", variant);
+  if (!vectors) ops.settle_for("scalars", variant);
+  const int width = vectors ? kVector<T> : 1;
+  p.width = Divisor(contiguous ? 1 : to.dim(-1) / width);
+  p.total = to.numel() / width;
+  launch(ops, op, vectors, p, number);
+}
 
 // What tells apart the kernels of an op that has several formulas.
 std::string_view variant_of(const MapCall& call) {
@@ -283,17 +308,17 @@ void GpuOps::do_map(const MapCall& call) {
   const auto number = static_cast<float>(call.number);
   with_storage(op, out.dtype(), [&]<class T>(T) {
     with_formula(call.formula, [&]<class F>() {
-      const Reading<T, F> reading(number);
       const std::string_view variant = variant_of(call);
-      if constexpr (F::kInputs == 1) run<T, 1>(*this, op, out, {&a}, reading, variant);
-      else run<T, 2>(*this, op, out, {&a, call.b}, reading, variant);
+      const auto launch = launch_formula<T, F::kInputs, F>;
+      if constexpr (F::kInputs == 1) run<T, 1>(*this, op, out, {&a}, launch, number, variant);
+      else run<T, 2>(*this, op, out, {&a, call.b}, launch, number, variant);
     });
   });
 }
 
 void GpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   with_storage("masked_add", out.dtype(), [&]<class T>(T) {
-    run<T, 2>(*this, "masked_add", out, {&x, &mask}, Reading<T, formulas::add>(0));
+    run<T, 2>(*this, "masked_add", out, {&x, &mask}, launch_formula<T, 2, formulas::add>);
   });
 }
 

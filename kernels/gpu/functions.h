@@ -40,6 +40,10 @@ __device__ inline float hyperbolic_tangent(float x) {
 template <class T>
 __device__ inline float logistic_times(float x, float z, float tail = 0) {
   if constexpr (sizeof(T) == 4) {
+    if (z < -80.0f) {  // e^-z could overflow, e^z be subnormal: only the last product may
+      const float root = expf(0.5f * z);
+      return x * root * (root * (1.0f + tail));
+    }
     return x / (1.0f + expf(-z) * (1.0f - tail));
   } else {
     // e^-|z| <= 1: the quotient's divisor stays between 1 and 2, and tails do not underflow early.
@@ -62,6 +66,14 @@ __device__ inline float activate(float x) {
     // Far out erfc turns an error of t into one 2 t^2 times as large: carry what its rounding left
     // out, times erfc' = -2/sqrt(pi) e^(-t^2).
     if (!(fabsf(x) < kSaturated)) return 0.5f * x * erfcf(t);
+    if (x < -12.0f) {  // the asymptotic series, of which only the last product may be subnormal
+      const float square = x * x, left_out = fused_multiply_add(x, x, -square), i = 1.0f / square;
+      float series = fused_multiply_add(i, 105.0f, -15.0f);
+      series = fused_multiply_add(i, fused_multiply_add(i, series, 3.0f), -1.0f);
+      series = fused_multiply_add(i, series, 1.0f) * -0.398942280f;  // 1 / sqrt(2 pi)
+      const float root = expf(-0.25f * square);
+      return series * root * (root * fused_multiply_add(-0.5f, left_out, 1.0f));
+    }
     const float tail = -fused_multiply_add(kRootTail, x, fused_multiply_add(kRoot, x, t));
     return 0.5f * x * fused_multiply_add(-1.128379167e+00f * expf(-t * t), tail, erfcf(t));
   } else if constexpr (Function == Activation::gelu_tanh) {
@@ -72,7 +84,10 @@ __device__ inline float activate(float x) {
     // exp turns an absolute error of u into a relative one: carry what the roundings of the
     // constants, of the square and of both products left out.
     constexpr float kLinearTail = -4.534068032e-08f, kCubicTail = 2.398832397e-09f;
-    float tail = fused_multiply_add(square, kCubic, kLinear - inner);
+    const float cubic = square * kCubic;  // the larger summand first: differences are exact
+    float tail = cubic < kLinear
+                     ? fused_multiply_add(square, kCubic, kLinear - inner)
+                     : fused_multiply_add(square, kCubic, -cubic) + (cubic - inner + kLinear);
     tail = fused_multiply_add(fused_multiply_add(x, x, -square), kCubic, tail);
     tail += fused_multiply_add(square, kCubicTail, kLinearTail);
     return logistic_times<T>(x, u, fused_multiply_add(x, tail, fused_multiply_add(x, inner, -u)));

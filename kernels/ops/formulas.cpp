@@ -19,19 +19,35 @@ Written joined(const Written& a, const char* sign, const Written& b) {
 Written operator+(const Written& a, const Written& b) { return joined(a, " + ", b); }
 Written operator*(const Written& a, const Written& b) { return joined(a, " * ", b); }
 Written operator/(const Written& a, const Written& b) { return joined(a, " / ", b); }
-
+Written operator-(const Written& a, const Written& b) { return joined(a, " - ", b); }
+Written operator-(const Written& x) { return {"-" + closed(x), true}; }
 Written operator<(const Written& a, const Written& b) { return joined(a, " < ", b); }
 Written operator<=(const Written& a, const Written& b) { return joined(a, " <= ", b); }
 
 struct Writer {
   static Written call(const char* name, const Written& x) { return {name + ("(" + x.text + ")")}; }
   Written number() const { return {"number"}; }
+  Written constant(int c) const { return {std::to_string(c)}; }
   Written over_number(const Written& x) const { return x / number(); }
   Written round(const Written& x) const { return call("R", x); }
   Written select(const Written& chosen, const Written& a, const Written& b) const {
     return {"where(" + chosen.text + ", " + a.text + ", " + b.text + ")"};
   }
   Written reciprocal_root(const Written& x) const { return {"1 / " + call("sqrt", x).text, true}; }
+  Written nearest(const Written& x) const { return call("round", x); }
+  Written pow(const Written& a, const Written& b) const {
+    return {"pow(" + a.text + ", " + b.text + ")"};
+  }
+  Written abs(const Written& x) const { return call("abs", x); }
+  Written floor(const Written& x) const { return call("floor", x); }
+  Written sqrt(const Written& x) const { return call("sqrt", x); }
+  Written exp(const Written& x) const { return call("exp", x); }
+  Written expm1(const Written& x) const { return call("expm1", x); }
+  Written log(const Written& x) const { return call("log", x); }
+  Written log1p(const Written& x) const { return call("log1p", x); }
+  Written sin(const Written& x) const { return call("sin", x); }
+  Written cos(const Written& x) const { return call("cos", x); }
+  Written erf(const Written& x) const { return call("erf", x); }
   Written tanh(const Written& x) const { return call("tanh", x); }
   Written silu(const Written& x) const { return call("silu", x); }
   Written gelu(const Written& x) const { return call("gelu", x); }

@@ -2,9 +2,13 @@
 // formula with an arithmetic m of its own over values V of its own: doubles (kernels/oracle),
 // vectors of floats (kernels/cpu), the float of a GPU's thread (kernels/gpu), text (formulas.cpp).
 //
-// m.number() is the number of the call, m.over_number(x) is x / number, m.round(x) is R(x) between
-// two steps, m.select(condition, a, b) is a or b; m.reciprocal_root(x) is 1 / sqrt(x); m.tanh(x),
-// m.silu(x), m.gelu(x) and m.gelu_tanh(x) are what they are called.
+// m.number() is the number of the call, m.constant(1) is 1, m.over_number(x) is x / number,
+// m.round(x) is R(x) between two steps, m.select(condition, a, b) is a or b; m.nearest(x) is the
+// integer next to x, the even one of two; m.reciprocal_root(x) is 1 / sqrt(x); the others are what
+// they are called.
+//
+// kUlps: how far a float32 kernel of the CPU may be from the value, in units of the last place;
+// `harness support --ops` measures it.
 //
 // No include and no standard library: kernels/cpu/simd_kernels.cpp says why.
 #pragma once
@@ -17,80 +21,96 @@ namespace plumb {
   X(add) X(mul) X(div) X(add_scalar) X(multiply) X(divide)            \
   X(silu) X(gelu) X(gelu_tanh) X(tanh)                                \
   X(gated_silu) X(gated_gelu) X(gated_gelu_tanh) X(gated_tanh)        \
-  X(softcap) X(rsqrt) X(minimum) X(scaled_add)
+  X(softcap) X(rsqrt) X(minimum) X(scaled_add)                        \
+  X(neg) X(reciprocal) X(square) X(abs) X(sqrt) X(exp) X(log)         \
+  X(expm1) X(log1p) X(sin) X(cos) X(erf) X(sigmoid) X(softplus)       \
+  X(relu) X(leaky_relu) X(elu) X(floor) X(ceil) X(round) X(sign)      \
+  X(sub) X(maximum) X(pow)
 // clang-format on
 
 namespace formulas {
 
-struct Unary {
-  static constexpr int kInputs = 1;
-};
-struct Binary {
-  static constexpr int kInputs = 2;
+inline constexpr double kOneRounding = 0.5, kOneFunction = 1, kComposed = 4;  // kUlps
+
+template <int Inputs>
+struct Of {
+  static constexpr int kInputs = Inputs;
 };
 
-struct add : Binary {
-  template <class M, class V>
-  static constexpr V of(const M&, V a, V b) {
-    return a + b;
-  }
-};
-struct mul : Binary {
-  template <class M, class V>
-  static constexpr V of(const M&, V a, V b) {
-    return a * b;
-  }
-};
-struct div : Binary {
-  template <class M, class V>
-  static constexpr V of(const M&, V a, V b) {
-    return a / b;
-  }
-};
-struct add_scalar : Unary {
+// A formula that is one expression of m and of x, or of a and b.
+#define PLUMB_UNARY(name, ulps, expression)                   \
+  struct name : Of<1> {                                       \
+    static constexpr double kUlps = ulps;                     \
+    template <class M, class V>                               \
+    static constexpr V of([[maybe_unused]] const M& m, V x) { \
+      return expression;                                      \
+    }                                                         \
+  };
+#define PLUMB_BINARY(name, ulps, expression)                       \
+  struct name : Of<2> {                                            \
+    static constexpr double kUlps = ulps;                          \
+    template <class M, class V>                                    \
+    static constexpr V of([[maybe_unused]] const M& m, V a, V b) { \
+      return expression;                                           \
+    }                                                              \
+  };
+
+PLUMB_BINARY(add, kOneRounding, a + b)
+PLUMB_BINARY(sub, kOneRounding, a - b)
+PLUMB_BINARY(mul, kOneRounding, (a * b))
+PLUMB_BINARY(div, kOneRounding, a / b)
+PLUMB_BINARY(pow, kComposed, m.pow(a, b))
+// NaN where either is: the sum, where neither comes first.
+PLUMB_BINARY(minimum, kOneRounding, m.select(a < b, a, m.select(b <= a, b, a + b)))
+PLUMB_BINARY(maximum, kOneRounding, m.select(b < a, a, m.select(a <= b, b, a + b)))
+
+PLUMB_UNARY(add_scalar, kOneRounding, x + m.number())
+PLUMB_UNARY(multiply, kOneRounding, (x * m.number()))
+PLUMB_UNARY(divide, kOneRounding, m.over_number(x))
+PLUMB_UNARY(neg, kOneRounding, -x)
+PLUMB_UNARY(reciprocal, kOneRounding, m.constant(1) / x)
+PLUMB_UNARY(square, kOneRounding, (x * x))
+PLUMB_UNARY(abs, kOneRounding, m.abs(x))
+PLUMB_UNARY(floor, kOneRounding, m.floor(x))
+PLUMB_UNARY(ceil, kOneRounding, -m.floor(-x))
+PLUMB_UNARY(round, kOneRounding, m.nearest(x))
+// 0 of NaN, as torch does.
+PLUMB_UNARY(sign, kOneRounding,
+            m.select(m.constant(0) < x, m.constant(1),
+                     m.select(x < m.constant(0), m.constant(-1), m.constant(0))))
+PLUMB_UNARY(relu, kOneRounding, m.select(x < m.constant(0), m.constant(0), x))
+PLUMB_UNARY(leaky_relu, kOneRounding, m.select(x < m.constant(0), (x * m.number()), x))
+
+PLUMB_UNARY(sqrt, kOneFunction, m.sqrt(x))
+PLUMB_UNARY(rsqrt, kOneFunction, m.reciprocal_root(x))
+PLUMB_UNARY(exp, kOneFunction, m.exp(x))
+PLUMB_UNARY(expm1, kOneFunction, m.expm1(x))
+PLUMB_UNARY(log, kOneFunction, m.log(x))
+PLUMB_UNARY(log1p, kOneFunction, m.log1p(x))
+PLUMB_UNARY(sin, kOneFunction, m.sin(x))
+PLUMB_UNARY(cos, kOneFunction, m.cos(x))
+PLUMB_UNARY(erf, kOneFunction, m.erf(x))
+PLUMB_UNARY(tanh, kOneFunction, m.tanh(x))
+
+PLUMB_UNARY(silu, kComposed, m.silu(x))
+PLUMB_UNARY(gelu, kComposed, m.gelu(x))
+PLUMB_UNARY(gelu_tanh, kComposed, m.gelu_tanh(x))
+PLUMB_UNARY(elu, kComposed, m.select(x < m.constant(0), m.expm1(x) * m.number(), x))
+PLUMB_UNARY(softplus, kComposed,
+            m.select(x < m.constant(0), m.constant(0), x) + m.log1p(m.exp(-m.abs(x))))
+struct sigmoid : Of<1> {  // without overflow for either sign
+  static constexpr double kUlps = kComposed;
   template <class M, class V>
   static constexpr V of(const M& m, V x) {
-    return x + m.number();
+    const V e = m.exp(-m.abs(x));
+    return m.select(x < m.constant(0), e, m.constant(1)) / (m.constant(1) + e);
   }
 };
-struct multiply : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return x * m.number();
-  }
-};
-struct divide : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return m.over_number(x);
-  }
-};
-struct silu : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return m.silu(x);
-  }
-};
-struct gelu : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return m.gelu(x);
-  }
-};
-struct gelu_tanh : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return m.gelu_tanh(x);
-  }
-};
-struct tanh : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return m.tanh(x);
-  }
-};
+
+// Of several steps, each rounded.
 template <class Function>
-struct Gated : Binary {
+struct Gated : Of<2> {
+  static constexpr double kUlps = kComposed;
   template <class M, class V>
   static constexpr V of(const M& m, V gate, V up) {
     return m.round(Function::of(m, gate)) * up;
@@ -100,30 +120,12 @@ struct gated_silu : Gated<silu> {};
 struct gated_gelu : Gated<gelu> {};
 struct gated_gelu_tanh : Gated<gelu_tanh> {};
 struct gated_tanh : Gated<tanh> {};
-struct softcap : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return m.round(m.tanh(m.round(m.over_number(x)))) * m.number();
-  }
-};
-struct rsqrt : Unary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x) {
-    return m.reciprocal_root(x);
-  }
-};
-struct minimum : Binary {  // NaN where either is: the sum, where neither comes first
-  template <class M, class V>
-  static constexpr V of(const M& m, V a, V b) {
-    return m.select(a < b, a, m.select(b <= a, b, a + b));
-  }
-};
-struct scaled_add : Binary {
-  template <class M, class V>
-  static constexpr V of(const M& m, V x, V residual) {
-    return m.round(x * m.number()) + residual;
-  }
-};
+PLUMB_UNARY(softcap, kComposed, m.round(m.tanh(m.round(m.over_number(x)))) * m.number())
+// Of x and the residual.
+PLUMB_BINARY(scaled_add, kComposed, m.round(a* m.number()) + b)
+
+#undef PLUMB_UNARY
+#undef PLUMB_BINARY
 
 }  // namespace formulas
 

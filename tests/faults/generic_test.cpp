@@ -58,8 +58,12 @@ TEST_CASE("every generic fault of every op is seen") {
     const auto op = static_cast<OpId>(i);
     OpSuite suite(op);
     for (const GenericFault& fault : generic_faults(op)) {
-      // Of two zeros it is the first: -0 is as good as +0.
-      if (op == OpId::minimum && fault.name == "a and b swapped") continue;
+      // Of two zeros it is one of them: -0 is as good as +0.
+      const bool chooses = op == OpId::minimum || op == OpId::maximum;
+      if (chooses && fault.name == "a and b swapped") continue;
+      // Of a NaN alone: they are even.
+      const bool even = op == OpId::square || op == OpId::cos;
+      if (even && fault.name == "x: negated") continue;
       INFO(name_of(op) << ": " << fault.name);
       const Seen seen = suite.of(fault, false);
       CHECK((seen.changed == 0 || seen.killed > 0));

@@ -1,9 +1,10 @@
-// activation, softcap, gated_activation, scaled_add against their formulas; div and add at
-// infinity.
+// activation, softcap, gated_activation, scaled_add against their formulas; every op of one formula
+// at infinity and other special values.
 #include <cmath>
 #include <limits>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/map_call.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {
@@ -76,6 +77,57 @@ TEST_CASE("add: infinities and NaN pass through, f64 is the oracle's alone") {
   if (device->name() == "cpu") {
     REQUIRE_THROWS_AS(device->ops().add(wide, wide, wide), Unsupported);
   }
+}
+
+TEST_CASE("every op of one formula: zeros, infinities, NaN and huge numbers as in float64") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto oracle = open_device("oracle", 1);
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const double most = info(dtype).max, least = 2 * smallest_step(dtype);
+  Values special;
+  for (const double v : {0.0, least, 0.5, 1.0, 1.5, 2.0, 3.0, 20.0, 200.0, most, kInfinity}) {
+    special.insert(special.end(), {v, -v});
+  }
+  special.push_back(std::nan(""));
+  Values a, b;
+  for (const double x : special) {
+    for (const double y : special) a.push_back(x), b.push_back(y);
+  }
+  const Shape shape{std::ssize(a)};
+  const auto results = [&](Device& on, DType storage, OpId op) {
+    const Guarded x = holding(on, storage, shape, a), y = holding(on, storage, shape, b);
+    Guarded out(on, storage, shape);
+    return run(on, {&out}, [&] {
+      if (row_of(op).operands.count == 3) on.ops().binary(op, out, x, y, 0.5);
+      else on.ops().unary(op, out, x, 0.5);
+    })[0];
+  };
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    if (!has_one_formula(op) || is_fused(op)) continue;
+    INFO(name_of(op) << ' ' << name_of(dtype));
+    Values exact = results(*oracle, DType::f64, op), bound;
+    for (double& v : exact) {
+      bound.push_back(std::fabs(v) * (rounding_unit(dtype) + 4 * kU32) + 4 * smallest_step(dtype));
+      if (!std::isfinite(round_to(dtype, v))) v = round_to(dtype, v);
+    }
+    require_close(results(*device, dtype, op), exact, bound);
+  }
+}
+
+TEST_CASE("pow: the special cases of IEEE 754") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const Values a = {-1, -1, 1, std::nan(""), -2, -2, -2, -kInfinity, -0.0, -0.0, 0, -8, -kInfinity};
+  const Values b = {kInfinity, 0x1p30, std::nan(""), 0, 3, 2, 0.5, 3, -3, -2, 0, 1 / 3.0, 0.5};
+  Values expected;
+  for (size_t i = 0; i < a.size(); ++i) expected.push_back(std::pow(a[i], b[i]));
+  const Shape shape{std::ssize(a)};
+  const Guarded x = holding(*device, DType::f32, shape, a),
+                y = holding(*device, DType::f32, shape, b);
+  Guarded out(*device, DType::f32, shape);
+  const Values result =
+      run(*device, {&out}, [&] { device->ops().binary(OpId::pow, out, x, y); })[0];
+  require_close(result, expected, Values(a.size(), 0.0));
 }
 
 TEST_CASE("activation: every 16-bit value, and float32 over its range") {

@@ -13,6 +13,12 @@ TEST_CASE("a formula as text has its inputs' names, its roundings and the parent
   CHECK(text_of(OpId::gated_activation, Formula::gated_gelu) == "R(R(gelu(gate)) * up)");
   CHECK(text_of(OpId::rsqrt, Formula::rsqrt) == "R(1 / sqrt(x))");
   CHECK(text_of(OpId::minimum, Formula::minimum) == "R(where(a < b, a, where(b <= a, b, a + b)))");
+  CHECK(text_of(OpId::ceil, Formula::ceil) == "R(-floor(-x))");
+  CHECK(text_of(OpId::softplus, Formula::softplus) ==
+        "R(where(x < 0, 0, x) + log1p(exp(-abs(x))))");
+  CHECK(text_of(OpId::sigmoid, Formula::sigmoid) ==
+        "R(where(x < 0, exp(-abs(x)), 1) / (1 + exp(-abs(x))))");
+  CHECK(text_of(OpId::pow, Formula::pow) == "R(pow(a, b))");
   CHECK(text_of(OpId::scaled_add, Formula::scaled_add) == "R(R(x * number) + residual)");
   CHECK(text_of(OpId::scale, Formula::divide) == "R(x / number)");
 }

@@ -10,11 +10,21 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 NUMBER = 0.3125
-# Where torch has no function of that name, or another order of operands.
+# That formulas call by torch's name.
+FUNCTIONS = ["abs", "floor", "round", "exp", "expm1", "log", "log1p", "sin", "cos", "erf"]
+FUNCTIONS += ["tanh", "pow"]
+# Where torch has no function of that name with these operands in that order.
 OTHERS: dict[str, Callable[..., torch.Tensor]] = {
     "add_scalar": lambda x: x + NUMBER,
+    "elu": lambda x: functional.elu(x, NUMBER),
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "leaky_relu": lambda x: functional.leaky_relu(x, NUMBER),
+    "silu": functional.silu,
+    "softplus": functional.softplus,
     "softcap": lambda x: NUMBER * torch.tanh(x / NUMBER),
     "scaled_add": lambda x, residual: residual + NUMBER * x,
 }
@@ -33,12 +43,18 @@ def formulas(harness: Path) -> dict[str, tuple[list[str], str]]:
 
 
 def test_a_formula_is_what_torch_computes(formulas: dict[str, tuple[list[str], str]]) -> None:
-    assert {"add", "mul", "div", "rsqrt", "minimum", *OTHERS} <= formulas.keys()
+    assert {"add", "mul", "div", "rsqrt", "minimum", "pow", *OTHERS} <= formulas.keys()
     special = torch.tensor([0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan], dtype=torch.float64)
     drawn = torch.randn(100, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     values = torch.cat([special, drawn])
     names: dict[str, Any] = {"R": lambda x: x, "number": NUMBER, "sqrt": torch.sqrt}
-    names |= {"tanh": torch.tanh, "where": torch.where}
+    names |= {name: getattr(torch, name) for name in FUNCTIONS}
+    names |= {
+        "where": lambda chosen, *of: torch.where(chosen, *map(torch.as_tensor, of)).double(),
+        "silu": lambda x: x / (1 + torch.exp(-x)),
+        "gelu": lambda x: x / 2 * torch.erfc(-x / 2**0.5),
+        "gelu_tanh": lambda x: x / (1 + torch.exp(-(x + 0.044715 * x**3) * (8 / torch.pi) ** 0.5)),
+    }
     for name, (inputs, formula) in formulas.items():
         grid = [g.flatten() for g in torch.meshgrid([values] * len(inputs), indexing="ij")]
         found = eval(formula, names | dict(zip(inputs, grid, strict=True)))
