@@ -10,6 +10,7 @@
 #include "harness/result/result.h"
 #include "harness/run/worker.h"
 #include "kernels/core/device.h"
+#include "kernels/ops/table.h"
 
 namespace CLI {
 class App;
@@ -65,6 +66,8 @@ std::vector<std::unique_ptr<Device>> open_devices(const std::string& devices,
                                                   const std::string& priority, int threads);
 
 std::vector<std::string> split_list(const std::string& text);  // "a,b" -> a b
+
+std::string operands_of(const OpRow& row);  // "out = x, weight, [bias]"
 
 // Throws UsageError unless the name is a float dtype.
 DType parse_dtype(const std::string& name);

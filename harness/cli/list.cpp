@@ -28,17 +28,6 @@ int list_blocks() {
   return 0;
 }
 
-// "out = x, weight, [bias]"
-std::string operands_of(const OpRow& row) {
-  std::string out;
-  for (int i = 0; i < row.operands.count; ++i) {
-    const Operand& it = row.operands.operands.at(static_cast<size_t>(i));
-    if (i > 0) out += i == row.operands.outputs ? " = " : ", ";
-    out += it.optional ? text('[', it.name, ']') : text(it.name);
-  }
-  return out;
-}
-
 // The ops that plugins may have, and what those compute that are one formula.
 int list_ops() {
   for (int i = 0; i < kOpCount; ++i) {
@@ -115,6 +104,16 @@ int list_recordings(const Selection& selection) {
 }
 
 }  // namespace
+
+std::string operands_of(const OpRow& row) {
+  std::string out;
+  for (int i = 0; i < row.operands.count; ++i) {
+    const Operand& it = row.operands.operands.at(static_cast<size_t>(i));
+    if (i > 0) out += i == row.operands.outputs ? " = " : ", ";
+    out += it.optional ? text('[', it.name, ']') : text(it.name);
+  }
+  return out;
+}
 
 Action add_list(CLI::App& app) {
   auto selection = std::make_shared<Selection>();

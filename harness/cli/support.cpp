@@ -6,6 +6,7 @@
 
 #include "blocks/catalog.h"
 #include "harness/cli/cli.h"
+#include "harness/cli/support_ops.h"
 #include "harness/io/escape.h"
 #include "harness/process/isolated.h"
 #include "harness/referee/features.h"
@@ -135,6 +136,7 @@ Action add_support(CLI::App& app) {
   auto devices = std::make_shared<std::string>("auto");
   auto coverage = std::make_shared<bool>(false);
   auto impl = std::make_shared<bool>(false);
+  auto ops = std::make_shared<bool>(false);
   add_selection(app, selection);
   app.add_option("--device", *devices, "as for verifying")->capture_default_str();
   app.add_flag("--coverage", *coverage,
@@ -144,13 +146,18 @@ Action add_support(CLI::App& app) {
       "the implementations compiled into each device instead, with the number of "
       "checkpoints that run them; exits 1 when one is run by none or fails; with --block or "
       "--checkpoint only those of ops that these run");
+  app.add_flag("--ops", *ops,
+               "the ops instead: dtypes on each device, and the largest error of float32 in units "
+               "of the last place over a sample of all values; exits 1 when one is larger than the "
+               "op's formula allows");
   auto worker = std::make_shared<WorkerOptions>();
   add_worker_options(app, *worker);
-  return [selection, devices, coverage, impl, worker] {
+  return [selection, devices, coverage, impl, ops, worker] {
     require_known_blocks(*selection);
     if (*coverage && !*impl) return print_coverage(*selection);
     return run_isolated("support", *worker, [&](const Step& step) {
       step("opening " + *devices);
+      if (*ops) return print_op_support(*devices, step);
       return (*impl ? print_implementations : print_support)(*selection, *devices, step);
     });
   };

@@ -63,13 +63,13 @@ int64_t bytes_of(const Job& job) {
 }
 
 // What each device has to give a result for.
-struct Step {
+struct Expected {
   const Loaded* entry;
   std::optional<size_t> job;  // none: the recording could not be opened
 };
 
-std::vector<Step> steps_of(const std::vector<Loaded>& recordings) {
-  std::vector<Step> out;
+std::vector<Expected> steps_of(const std::vector<Loaded>& recordings) {
+  std::vector<Expected> out;
   size_t job = 0;
   for (const Loaded& entry : recordings) {
     if (!entry.error.empty()) out.push_back({&entry, std::nullopt});
@@ -182,7 +182,7 @@ class Run {
   void run_all() {
     for (const auto& worker : workers_) {
       bool started = false;
-      for (const Step& step : steps_) {
+      for (const Expected& step : steps_) {
         if (results_.size() < found_.size()) {
           if (!report(known(step, *worker))) return;
           continue;
@@ -197,7 +197,7 @@ class Run {
     }
   }
 
-  CheckpointResult run_one(Worker& worker, const Step& step) {
+  CheckpointResult run_one(Worker& worker, const Expected& step) {
     if (!step.job) return unreadable(*step.entry, worker.name());
     const std::string id = id_of(step);
     progress_->bytes(bytes_done_, bytes_total_);
@@ -207,14 +207,14 @@ class Run {
     return worker.next().result;
   }
 
-  std::string id_of(const Step& step) const {
+  std::string id_of(const Expected& step) const {
     if (!step.job) return "(all)";
     const Checkpoint* checkpoint = jobs_[*step.job].checkpoint;
     return checkpoint ? checkpoint->id : "(chain)";
   }
 
   // The journal's next result, which has to be this step's.
-  CheckpointResult known(const Step& step, const Worker& worker) {
+  CheckpointResult known(const Expected& step, const Worker& worker) {
     CheckpointResult& result = found_[results_.size()];
     require<BadInput>(result.checkpoint == id_of(step) && result.device == worker.name() &&
                           result.fixture == step.entry->fixture,
@@ -257,7 +257,7 @@ class Run {
   int64_t selected_ = 0;     // on each device, in all shards
   int64_t chains_left_ = 0;  // of whole models that are asked for, of single checkpoints only
   std::vector<Job> jobs_;
-  std::vector<Step> steps_;
+  std::vector<Expected> steps_;
   std::chrono::steady_clock::time_point start_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::optional<Reports> reports_;  // opened once there is something to report
