@@ -87,6 +87,8 @@ typedef struct plumb_more_params {
  *   div, pow,
  *   minimum, maximum
  *   add_scalar        out, x                                      scale: what is added
+ *   eq, ne, lt, le,   out, a, b                                   out is bool
+ *   gt, ge
  *   scale             out, x                                      scale divide
  *   leaky_relu        out, x                                      scale: the slope
  *   elu               out, x                                      scale: alpha

@@ -19,7 +19,8 @@ struct FormulaError {
 
 // Over a million of all float32 values, those next to roots, halves and multiples of pi / 2
 // included; of two inputs, pairs of them whose power is in float32's range, and any. Nothing of an
-// op that rounds on the way or is no formula of its own. Unsupported where the device lacks it.
+// op that rounds on the way, gives bool, or is no formula of its own. Unsupported where the device
+// lacks it.
 std::optional<FormulaError> formula_error(OpId op, Device& device, Device& oracle);
 
 }  // namespace plumb::harness

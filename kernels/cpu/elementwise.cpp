@@ -13,7 +13,7 @@ template <size_t Tensors>
 void CpuOps::elementwise(const MapCall& call, const std::array<const Tensor*, Tensors>& all) {
   // Cost of one element in units of ThreadPool::for_each, roughly.
   constexpr double kCheap = 0.3, kDear = 2;
-  const Format storage = format(call.row.name, call.out);
+  const Format storage = format(call.row.name, call.a);
   if (call.out.numel() == 0) return;
   const Block block = common_block(all);
   const auto rows = [&]<size_t... I>(std::index_sequence<I...>) {
@@ -21,6 +21,8 @@ void CpuOps::elementwise(const MapCall& call, const std::array<const Tensor*, Te
   }
   (std::make_index_sequence<Tensors>());
 
+  std::array<int64_t, Tensors> sizes;
+  for (size_t i = 0; i < Tensors; ++i) sizes[i] = size_of(all[i]->dtype());
   const auto number = static_cast<float>(call.number);
   const auto map = storage.rows().map[static_cast<size_t>(call.formula)];
   const int64_t pieces = (block.length + kPiece - 1) / kPiece;
@@ -31,7 +33,7 @@ void CpuOps::elementwise(const MapCall& call, const std::array<const Tensor*, Te
         const int64_t row = unit / pieces, begin = unit % pieces * kPiece;
         std::array<char*, Tensors> at;
         for (size_t i = 0; i < Tensors; ++i) {
-          at[i] = storage.at(static_cast<char*>(all[i]->raw()), rows[i][row] + begin);
+          at[i] = static_cast<char*>(all[i]->raw()) + (rows[i][row] + begin) * sizes[i];
         }
         map(at[0], at[1], at[Tensors - 1], number, std::min(kPiece, block.length - begin));
       });

@@ -38,6 +38,21 @@ inline void each(void* out, int64_t n, Function f) {
   write<S>(out, i, f([i, n](const void* x) { return read<S>(x, i, n - i, 0.0f); }), n - i);
 }
 
+// The same of a function that gives 1 or 0, for a row of bool.
+template <Stored S, class Function>
+inline void each_bool(void* out, int64_t n, Function f) {
+  uint8_t* to = static_cast<uint8_t*>(out);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const B flags = __builtin_convertvector(
+        __builtin_convertvector(f([i](const void* x) { return read<S>(x, i); }), I), B);
+    __builtin_memcpy(to + i, &flags, sizeof flags);
+  }
+  if (i == n) return;
+  const F last = f([i, n](const void* x) { return read<S>(x, i, n - i, 0.0f); });
+  for (int64_t k = 0; i + k < n; ++k) to[i + k] = static_cast<uint8_t>(last[k]);
+}
+
 template <Stored S>
 void widen_row(float* out, const void* in, int64_t n) {
   int64_t i = 0;
@@ -100,7 +115,9 @@ void map_row(void* out, const void* a, const void* b, float number, int64_t n) {
   if constexpr (Formula::kInputs == 1) {
     each<S>(out, n, [=](auto at) { return Formula::of(m, at(a)); });
   } else {
-    each<S>(out, n, [=](auto at) { return Formula::of(m, at(a), at(b)); });
+    const auto f = [=](auto at) { return Formula::of(m, at(a), at(b)); };
+    if constexpr (Formula::kGivesBool) each_bool<S>(out, n, f);
+    else each<S>(out, n, f);
   }
 }
 

@@ -25,6 +25,7 @@ typedef float F __attribute__((vector_size(4 * kWidth)));
 typedef int32_t I __attribute__((vector_size(4 * kWidth)));
 typedef uint32_t U __attribute__((vector_size(4 * kWidth)));
 typedef uint16_t H __attribute__((vector_size(2 * kWidth)));
+typedef uint8_t B __attribute__((vector_size(kWidth)));
 
 inline F splat(float x) {
 #if defined(__AVX512F__)

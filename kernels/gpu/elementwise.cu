@@ -16,7 +16,7 @@ constexpr int kThreads = 256, kBlocks = 8;  // at once: as many threads as there
 
 template <class T, int Inputs>
 struct Operands {
-  T* out;
+  void* out;  // of T, or of bool
   Rows out_rows;
   const T* in[Inputs];
   Rows in_rows[Inputs];
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
   Vector<T, N> x[Inputs];
 #pragma unroll
   for (int j = 0; j < Inputs; ++j) x[j] = load_vector<N>(p.in[j] + offset(p.in_rows[j]));
-  T* out = p.out + offset(p.out_rows);
+  T* out = static_cast<T*>(p.out) + offset(p.out_rows);
   if constexpr (requires { f.of_vector(x[0]); }) {
     store_vector(out, f.of_vector(x[0]));
   } else {
@@ -50,7 +50,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
         y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
       }
     }
-    store_vector(out, narrowed<T>(y));
+    if constexpr (F::kGivesBool) {
+      Vector<bool, N> flags;
+#pragma unroll
+      for (int k = 0; k < N; ++k) flags[k] = y[k] != 0;
+      store_vector(static_cast<bool*>(p.out) + offset(p.out_rows), flags);
+    } else {
+      store_vector(out, narrowed<T>(y));
+    }
   }
 }
 
@@ -113,6 +120,7 @@ struct Floats {
 
 template <class T, class F>
 struct Reading {
+  static constexpr bool kGivesBool = F::kGivesBool;
   Floats<T> m;
   explicit Reading(float number) : m(number) {}
   __device__ float operator()(float x) const { return F::of(m, x); }
@@ -187,9 +195,9 @@ void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&i
   const auto flat = [&](const Tensor& t) { return contiguous ? t.view({t.numel()}) : t; };
   Operands<T, Inputs> p{};
   const Tensor to = flat(out);
-  p.out = to.data<T>();
+  p.out = to.raw();
   p.out_rows = rows_of(op, to);
-  bool vectors = rows_are_vectors(to);
+  bool vectors = rows_are_multiples_of(kVector<T> * size_of(to.dtype()), to);
   for (int j = 0; j < Inputs; ++j) {
     const Tensor from = flat(*in[j]);
     p.in[j] = from.data<T>();
@@ -306,7 +314,7 @@ void GpuOps::do_map(const MapCall& call) {
   }
   const char* op = call.row.name;
   const auto number = static_cast<float>(call.number);
-  with_storage(op, out.dtype(), [&]<class T>(T) {
+  with_storage(op, a.dtype(), [&]<class T>(T) {
     with_formula(call.formula, [&]<class F>() {
       const std::string_view variant = variant_of(call);
       const auto launch = launch_formula<T, F::kInputs, F>;

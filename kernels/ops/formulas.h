@@ -25,16 +25,18 @@ namespace plumb {
   X(neg) X(reciprocal) X(square) X(abs) X(sqrt) X(exp) X(log)         \
   X(expm1) X(log1p) X(sin) X(cos) X(erf) X(sigmoid) X(softplus)       \
   X(relu) X(leaky_relu) X(elu) X(floor) X(ceil) X(round) X(sign)      \
-  X(sub) X(maximum) X(pow)
+  X(sub) X(maximum) X(pow)                                            \
+  X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 // clang-format on
 
 namespace formulas {
 
 inline constexpr double kOneRounding = 0.5, kOneFunction = 1, kComposed = 4;  // kUlps
 
-template <int Inputs>
+template <int Inputs, bool GivesBool = false>
 struct Of {
   static constexpr int kInputs = Inputs;
+  static constexpr bool kGivesBool = GivesBool;  // 1 or 0, stored as bool
 };
 
 // A formula that is one expression of m and of x, or of a and b.
@@ -54,6 +56,14 @@ struct Of {
       return expression;                                           \
     }                                                              \
   };
+#define PLUMB_COMPARISON(name, condition, where_true, where_false)                 \
+  struct name : Of<2, true> {                                                      \
+    static constexpr double kUlps = 0;                                             \
+    template <class M, class V>                                                    \
+    static constexpr V of(const M& m, V a, V b) {                                  \
+      return m.select(condition, m.constant(where_true), m.constant(where_false)); \
+    }                                                                              \
+  };
 
 PLUMB_BINARY(add, kOneRounding, a + b)
 PLUMB_BINARY(sub, kOneRounding, a - b)
@@ -63,6 +73,13 @@ PLUMB_BINARY(pow, kComposed, m.pow(a, b))
 // NaN where either is: the sum, where neither comes first.
 PLUMB_BINARY(minimum, kOneRounding, m.select(a < b, a, m.select(b <= a, b, a + b)))
 PLUMB_BINARY(maximum, kOneRounding, m.select(b < a, a, m.select(a <= b, b, a + b)))
+
+PLUMB_COMPARISON(eq, a == b, 1, 0)
+PLUMB_COMPARISON(ne, a == b, 0, 1)  // NaN differs from everything
+PLUMB_COMPARISON(lt, a < b, 1, 0)
+PLUMB_COMPARISON(le, a <= b, 1, 0)
+PLUMB_COMPARISON(gt, b < a, 1, 0)
+PLUMB_COMPARISON(ge, b <= a, 1, 0)
 
 PLUMB_UNARY(add_scalar, kOneRounding, x + m.number())
 PLUMB_UNARY(multiply, kOneRounding, (x * m.number()))
@@ -126,6 +143,7 @@ PLUMB_BINARY(scaled_add, kComposed, m.round(a* m.number()) + b)
 
 #undef PLUMB_UNARY
 #undef PLUMB_BINARY
+#undef PLUMB_COMPARISON
 
 }  // namespace formulas
 

@@ -16,6 +16,14 @@ struct MapCall {
   double number = 0;
 };
 
+// A comparison's outputs are not numbers.
+inline bool gives_bool(OpId op) {
+  return row_of(op).operands.operands[0].type == OperandType::boolean;
+}
+inline DType output_dtype(OpId op, DType storage) {
+  return gives_bool(op) ? DType::boolean : storage;
+}
+
 inline bool has_one_formula(OpId op) {
   return row_of(op).formula && op != OpId::activation && op != OpId::gated_activation &&
          op != OpId::scale;

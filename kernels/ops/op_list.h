@@ -73,6 +73,12 @@ PLUMB_OP(elu, .operands = kUnary, .flops = 3, .formula = Formula::elu)
 PLUMB_OP(sub, .operands = kBinary, .flops = 1, .formula = Formula::sub)
 PLUMB_OP(maximum, .operands = kBinary, .flops = 1, .formula = Formula::maximum)
 PLUMB_OP(pow, .operands = kBinary, .flops = 4, .formula = Formula::pow)
+PLUMB_OP(eq, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::eq)
+PLUMB_OP(ne, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::ne)
+PLUMB_OP(lt, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::lt)
+PLUMB_OP(le, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::le)
+PLUMB_OP(gt, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::gt)
+PLUMB_OP(ge, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::ge)
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,

@@ -57,7 +57,9 @@ void Ops::unary(OpId op, const Tensor& out, const Tensor& x, double number) {
 }
 
 void Ops::binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number) {
-  const CheckedCall call = check_as<kBinary>(op, false, device_, false, out, a, b);
+  const CheckedCall call = gives_bool(op)
+                               ? check_as<kComparison>(op, false, device_, false, out, a, b)
+                               : check_as<kBinary>(op, false, device_, false, out, a, b);
   dispatch_map<&Ops::binary>(call, {call.row, *call.row.formula, out, a, &b, number}, out, a, b,
                              number);
 }

@@ -68,7 +68,7 @@ class Ops {
   void activation(const Tensor& out, const Tensor& x, Activation function);
 
   // The op of one or two inputs of equal shapes, R(its formula): kernels/ops/formulas.h. `op` is
-  // one whose row has a formula of so many inputs.
+  // one whose row has a formula of so many inputs. Comparisons write bool.
   void unary(OpId op, const Tensor& out, const Tensor& x, double number = 0);
   void binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number = 0);
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
 
 namespace plumb {
@@ -220,6 +221,7 @@ double Maker::value(DType dtype) {
   if (signature().operands.at(static_cast<size_t>(at_)).name == "mask" && chance(4)) {
     return -kInfinity;
   }
+  if (gives_bool(row_.id)) return choose(5) < 4 ? choose(4) - 2 : std::nan("");  // many are equal
   if (row_.formula && chance(16)) {
     const double special[] = {0, -0.0, kInfinity, -kInfinity, std::nan("")};
     return special[choose(5)];
@@ -282,7 +284,9 @@ AttentionMask Maker::argument(AttentionMask*) {
   return out;
 }
 
-bool works_in_place(const OpRow& row) { return row.formula || row.in_place; }
+bool works_in_place(const OpRow& row) {
+  return (row.formula && !gives_bool(row.id)) || row.in_place;
+}
 
 }  // namespace
 

@@ -9,6 +9,7 @@ namespace plumb {
 
 inline constexpr Signature kUnary = signature("out[*] = x[*]");
 inline constexpr Signature kBinary = signature("out[*] = a[*], b[*]");
+inline constexpr Signature kComparison = signature("out[*]: bool = a[*], b[*]");
 
 inline constexpr std::array<OpRow, kOpCount> kTable = {{
 #define PLUMB_OP(op, ...) {.id = OpId::op, .name = #op, __VA_ARGS__},

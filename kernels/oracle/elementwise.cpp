@@ -98,7 +98,8 @@ void OracleOps::do_map(const MapCall& call) {
       }
     });
   }
-  put(call.out, values, call.row.name);
+  if (gives_bool(call.row.id)) move(call.out, values);
+  else put(call.out, values, call.row.name);
 }
 
 void OracleOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {

@@ -75,10 +75,11 @@ class Calls {
     for (int i = 0; i < kOpCount; ++i) {
       const auto op = static_cast<OpId>(i);
       if (!has_one_formula(op) || is_fused(op)) continue;
-      call(shape, [&](const Tensor& out) {
+      const auto run = [&](const Tensor& out) {
         if (row_of(op).operands.count == 3) ops_.binary(op, out, x, y);
         else ops_.unary(op, out, x, 0.5);
-      });
+      };
+      call(shape, run, output_dtype(op, storage_));
     }
     call(shape, [&](const Tensor& out) { ops_.scaled_add(out, x, y, 0.5); });
     for (const int64_t axis : {0, 1}) {

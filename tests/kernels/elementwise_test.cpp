@@ -96,7 +96,7 @@ TEST_CASE("every op of one formula: zeros, infinities, NaN and huge numbers as i
   const Shape shape{std::ssize(a)};
   const auto results = [&](Device& on, DType storage, OpId op) {
     const Guarded x = holding(on, storage, shape, a), y = holding(on, storage, shape, b);
-    Guarded out(on, storage, shape);
+    Guarded out(on, output_dtype(op, storage), shape);
     return run(on, {&out}, [&] {
       if (row_of(op).operands.count == 3) on.ops().binary(op, out, x, y, 0.5);
       else on.ops().unary(op, out, x, 0.5);

@@ -18,6 +18,7 @@ TEST_CASE("a formula as text has its inputs' names, its roundings and the parent
         "R(where(x < 0, 0, x) + log1p(exp(-abs(x))))");
   CHECK(text_of(OpId::sigmoid, Formula::sigmoid) ==
         "R(where(x < 0, exp(-abs(x)), 1) / (1 + exp(-abs(x))))");
+  CHECK(text_of(OpId::ne, Formula::ne) == "R(where(a == b, 0, 1))");
   CHECK(text_of(OpId::pow, Formula::pow) == "R(pow(a, b))");
   CHECK(text_of(OpId::scaled_add, Formula::scaled_add) == "R(R(x * number) + residual)");
   CHECK(text_of(OpId::scale, Formula::divide) == "R(x / number)");
