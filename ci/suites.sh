@@ -80,10 +80,10 @@ test_cpp() {
   fi
 }
 # Without what check_implementations runs, and what is left to the night.
-readonly edits='parameter faults are killed on .*, composed|parameter faults are killed on emu|killed in the oracle device'
+readonly faults='parameter faults are killed on .*, composed|parameter faults are killed on emu|killed in the oracle device|of elementwise ops like others'
 readonly checked='emu-check: '
-test_release() { test_cpp ctest-cpu cpu -E "every implementation of cpu runs|$edits|$checked"; }
-test_edits() { test_cpp ctest-edits cpu -R "$edits"; }
+test_release() { test_cpp ctest-cpu cpu -E "every implementation of cpu runs|$faults|$checked"; }
+test_faults() { test_cpp ctest-faults cpu -R "$faults"; }
 test_checked() { test_cpp ctest-checked cpu -R "$checked"; }
 test_sanitized() { test_cpp ctest-asan asan; }
 
@@ -276,7 +276,7 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_32 verify_emu_composed check_implementations_emu test_edits test_checked verify_ops_composed verify_asan_ops
+  verify_emu_32 verify_emu_composed check_implementations_emu test_faults test_checked verify_ops_composed verify_asan_ops
   judge_corpus test_python_at_night build_wheel build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.
