@@ -412,7 +412,8 @@ Verdict combine(std::vector<OutputVerdict> outputs) {
   });
   out.status = all_blind ? Status::blind : Status::pass;
   for (const OutputVerdict& v : outputs) {
-    if (v.status == Status::blind && !all_blind && v.ill_conditioned.empty()) continue;
+    const bool decides = !v.ill_conditioned.empty() || v.unjudged;
+    if (v.status == Status::blind && !all_blind && !decides) continue;
     const bool first = out.reason.empty();
     const bool worst = worse(out.status, v.status) == v.status && v.status != out.status;
     out.status = worse(out.status, v.status);

@@ -31,7 +31,8 @@ struct OutputVerdict {
   // Which rows correct kernels do not agree on, or that they differ too much for any verdict. Empty
   // where they do not.
   std::string ill_conditioned;
-  std::string rounding;  // which roundings the bits follow, where that was inferred
+  bool unjudged = false;  // more than half of it is not judged, so that its pass proves nothing
+  std::string rounding;   // which roundings the bits follow, where that was inferred
   Floors floors;
   Details details;
   std::optional<Conformance> conformance;
@@ -57,7 +58,7 @@ OutputVerdict judge(const OutputCase& output);
 bool is_gross(const OutputVerdict& verdict);
 
 // The verdict on a checkpoint: the worst status of its outputs and that output's reason; blind when
-// every output is, or one because it is ill conditioned.
+// every output is, or one because it is ill conditioned or unjudged.
 struct Verdict {
   Status status = Status::fail;
   std::string reason;  // with several outputs preceded by the output's name

@@ -165,11 +165,14 @@ void note_judged(const OutputRef& ref, const Evidence& output, OutputVerdict& ve
   const int64_t all = static_cast<int64_t>(valid.size()) - ref.left_out;
   const std::string words = text(judged, " of ", all, " elements judged");
   result.details.push_back(text("output \"", output.name, "\": ", words));
-  if (verdict.status != Status::pass || decided == all) return;  // rows set aside have words
+  const bool right =
+      verdict.status == Status::pass || (verdict.status == Status::blind && decided == 0);
+  if (!right || decided == all) return;  // rows set aside have words
   verdict.reason =
       words + ", the others depend on choices within rounding or on rows without a key";
   if (static_cast<double>(judged) >= kLeastJudged * static_cast<double>(all)) return;
   verdict.status = Status::blind;
+  verdict.unjudged = true;
   verdict.reason +=
       "; less than half proves nothing: give operands without ties, keys to every row";
 }

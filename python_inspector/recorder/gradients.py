@@ -37,8 +37,15 @@ from .results import (
 COTANGENT, WEIGHTS = "cotangent", "weights"
 """What the judged function is given besides the arguments of the forward."""
 _WORDS = re.compile(r"[._\d]+")
-_LEFT_OUT = {"mask": "a mask"} | dict.fromkeys(("cos", "sin", "position", "positions"), "a table")
-"""By words in names of arguments what they are, which no one asks the gradient of."""
+_Test = Callable[[torch.Tensor], bool]
+_LEFT_OUT: dict[str, tuple[str, _Test]] = {
+    "mask": ("a mask", lambda t: t.unique().numel() <= 2),
+    **dict.fromkeys(("cos", "sin"), ("a table", lambda t: bool((t.abs() <= 1).all()))),
+    **dict.fromkeys(("position", "positions"), ("a table", lambda t: torch.equal(t, t.round()))),
+    "running": ("a running statistic", lambda t: True),
+}
+"""By words in names of arguments what they are, which no one asks the gradient of, and whether
+their values are of that kind: a mask_token is learnt."""
 
 
 def d_of(name: str) -> str:
@@ -125,6 +132,11 @@ class Gradients:
                 except ResultError:
                     return returned  # for the judge to say what it is
                 made = {leaf.name: it for leaf, it in pairs if leaf.name and it is not None}
+                if missing := [name for name in cotangent if name not in made]:
+                    raise UsageError(
+                        f"backward=True: the kernel returns no {missing[0]}, through which "
+                        f"gradients of {self.name} go: return it, or judge it by code without it"
+                    )
                 operands = {**parameters, **xs.found}
                 found = self._with_gradients(made, operands, cotangent)
             none = {d_of(n): torch.zeros_like(x) for n, x in operands.items()}
@@ -278,13 +290,19 @@ def _differentiated(
             if not _is_float(t) or not t.numel() or names[id(t)] in places.values():
                 continue
             name = names[id(t)]
-            words = _WORDS.split(name.lower())
-            why = next((_LEFT_OUT[word] for word in words if word in _LEFT_OUT), "")
-            if why := why or ("a mask" if is_mask(t.detach()) else ""):
+            if why := _left_out(name, t.detach()):
                 left_out.append(f"{d_of(name)} ({why})")
             else:
                 places[path] = name
     return places, tuple(left_out)
+
+
+def _left_out(name: str, t: torch.Tensor) -> str:
+    """Why no one asks the gradient of what is called so; "" where one may."""
+    if is_mask(t):
+        return "a mask"
+    known = [_LEFT_OUT[word] for word in _WORDS.split(name.lower()) if word in _LEFT_OUT]
+    return next((what for what, is_one in known if is_one(t)), "")
 
 
 def _signature(call: Callable[..., Any], names: Sequence[str]) -> inspect.Signature | None:

@@ -14,14 +14,12 @@ _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 @functools.cache
 def can_decompose(operation: Any) -> bool:
     """Whether a torch operation is a composite of others. One that a device has a kernel of its own
-    for is none (silu_backward), though a composite is registered, too."""
-    name = operation.name()
-    if any(_has_kernel(name, device) for device in _DEVICES):
-        return False
-    if hasattr(operation, "_can_decompose"):
-        return bool(operation._can_decompose())
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return key in operation.py_kernels or bool(_has_kernel(name, key))
+    for is none (silu_backward), though a composite is registered, too; unless its parts are
+    written in Python, as those of upsample_nearest and batch norm are."""
+    name, key = operation.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    if key in operation.py_kernels:
+        return True
+    return bool(_has_kernel(name, key)) and not any(_has_kernel(name, it) for it in _DEVICES)
 
 
 def decomposed(mode: Any, operation: Any, args: Any, kwargs: Any) -> Any:

@@ -72,6 +72,31 @@ def _rms_norm(
     return _norm(g, normed, normed.abs(), rstd, weight, exact, len(behind))
 
 
+def _batch_norm(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """As a layer norm whose rows are channels."""
+    g, x, weight, running_mean, running_var, mean, rstd, train, eps = args[:9]
+    if not train:
+        mean, rstd = running_mean, (running_var + eps).rsqrt()
+    g, x = g.movedim(1, 0), x.movedim(1, 0)
+    shape = (-1, *[1] * (g.ndim - 1))
+    mean, rstd = mean.reshape(shape), rstd.reshape(shape)
+    weight = None if weight is None else weight.reshape(shape)
+    normed, sizes = (x - mean) * rstd, (x.abs() + mean.abs()) * rstd
+    if exact.shape != args[0].shape:
+        count = g[0].numel()
+        sums = [terms.abs().flatten(1).sum(1) for terms in (g * sizes, g)]
+        return [Noise(of_sum(torch.maximum(*sums).view(exact.shape), exact, count))]
+    if not train:
+        return [Noise(3 * U * exact.abs())]
+    parts = _norm(g, normed, sizes, rstd, weight, normed, g.ndim - 1)
+    return [
+        Noise(it.scale.movedim(0, 1), None if it.times is None else it.times.movedim(0, 1))
+        for it in parts
+    ]
+
+
 def _norm(
     g: torch.Tensor,
     normed: torch.Tensor,
@@ -164,13 +189,16 @@ def _gelu(
 _TANH_SLOPE, _TANH_CUBE = (2 / math.pi) ** 0.5, 0.044715
 """gelu's tanh is of u(x) = sqrt(2 / pi) (x + 0.044715 x^3)."""
 
-_CANCELLING = {"_softmax_backward_data", "native_layer_norm_backward"}
+_CANCELLING = {
+    "_softmax_backward_data", "native_layer_norm_backward", "native_batch_norm_backward",
+}  # fmt: skip
 """May be exactly 0 of numbers that are rounded: in a row with one key, or with one element."""
 _RULES: dict[str, Rule] = {
     "_softmax_backward_data": _softmax,
     "_log_softmax_backward_data": _log_softmax,
     "native_layer_norm_backward": _layer_norm,
     "_fused_rms_norm_backward": _rms_norm,
+    "native_batch_norm_backward": _batch_norm,
     "embedding_dense_backward": _embedding,
     "index_put": _put_together,
     "convolution_backward": _convolution,

@@ -72,6 +72,8 @@ def normalise(
             mean, rstd = (t.to(stores).double() for t in (mean, rstd))
     out = _applied(form, mean, rstd, simulation)
     shape = _operand(given).shape[operands.has_rows(_operand(given)) :]
+    if name in _BATCH:
+        mean, rstd = mean.flatten(1), rstd.flatten(1)  # one of each channel
     statistics = (rstd,) if name == "_fused_rms_norm" else (mean, rstd)
     return [out.reshape(len(out), *shape), *statistics]
 
