@@ -81,8 +81,8 @@ void members(Is<Localisation> auto& x, auto each) {
 }
 void members(Is<OutputVerdict> auto& x, auto each) {
   auto& [name, status, reason, gates, classes, statistics, reference, recorded_error,
-         golden_suspect, ill_conditioned, rounding, floors, details, conformance, where, mismatch] =
-      x;
+         golden_suspect, ill_conditioned, unjudged, rounding, floors, details, conformance, where,
+         mismatch] = x;  // unjudged: the reason says it
   each("name", name, "status", status, "reason", reason, "gates", gates, "classes", classes,
        "statistics", statistics, "reference_statistics", reference, "recorded_error",
        recorded_error, "golden_suspect", golden_suspect, "ill_conditioned", ill_conditioned,

@@ -114,7 +114,8 @@ def attention(
 def test_masks_tables_and_what_has_no_gradient_are_listed(dtype: torch.dtype) -> None:
     lowest = torch.finfo(dtype).min
     mask = torch.full((8, 8), lowest, dtype=dtype).triu(1)
-    given = normal(2, 8, 16, dtype=dtype), normal(16, dtype=dtype), mask, normal(3, dtype=dtype)
+    cos = normal(16, dtype=dtype).cos()
+    given = normal(2, 8, 16, dtype=dtype), cos, mask, normal(3, dtype=dtype)
     verdict = check(attention, like=attention, inputs=given, backward=True, explain=False)
     assert verdict.not_judged == ("d_cos (a table)", "d_bias (a mask)", "d_unused (no gradient)")
     assert "not judged: d_cos (a table), d_bias (a mask)" in str(verdict)
