@@ -41,7 +41,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# The emulated GPU that checks every access is built by ci/nightly.
+# The emulated GPU that checks every access is slow: ci/nightly runs these.
 CHECKED = [
     pytest.param(device, marks=pytest.mark.nightly) for device in ("emu-check:32", "emu-check:64")
 ]
