@@ -122,12 +122,21 @@ def _where_unchanged(
         if name in _ORDERS:
             axis = _axis(choice)
             equal = equal.all() if axis is None else equal.all(axis, keepdim=own.ndim == then.ndim)
+        elif not _is_elementwise(equal, own):  # the borders of bucketize
+            if not bool(equal.all()):
+                return own
+            continue
         same = equal if same is None else same & equal
     if same is None:
         return own
     if choice.quantised:  # torch.where takes no 8-bit floats
         return torch.where(same, other.double(), own.double()).to(other.dtype)
     return torch.where(same, other, own)
+
+
+def _is_elementwise(operand: torch.Tensor, result: torch.Tensor) -> bool:
+    sizes = zip(reversed(operand.shape), reversed(result.shape), strict=False)
+    return operand.ndim <= result.ndim and all(a in (1, b) for a, b in sizes)
 
 
 def _doubtful_comparison(choice: Choice, operands: Operands) -> torch.Tensor | None:

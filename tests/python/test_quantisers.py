@@ -114,3 +114,22 @@ def test_operands_of_8_bits(dtype: torch.dtype) -> None:
     assert check(kernel, linear, inputs).passed
     unused = check(lambda x, _: x * 2, lambda x, _: x + x, (inputs[0], weight))
     assert any("the values of" in words for words in unused.blind_to)
+
+
+def fp4(x: torch.Tensor, bend: float = 0.25) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes of e2m1 by their borders, 16 of one scale of e4m3."""
+    groups = x.float().view(len(x), -1, 16)
+    scale = (groups.abs().amax(-1, keepdim=True) / 6).to(torch.float8_e4m3fn)
+    v = groups / scale.float()
+    codes = torch.bucketize(v.abs(), torch.tensor([bend, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0]))
+    codes = (codes + 8 * (v < 0)).to(torch.uint8).view(x.shape)
+    return codes[:, ::2] | (codes[:, 1::2] << 4), scale[..., 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_borders_that_all_values_are_compared_with(seed: int) -> None:
+    """A scale near a tie opens the codes of its own group alone."""
+    inputs = (normal(torch.bfloat16, seed, 9, 64),)
+    assert check(fp4, fp4, inputs, explain=False).passed
+    with pytest.raises(WrongError):
+        check(lambda x: fp4(x, 0.3), fp4, inputs, explain=False)
