@@ -40,19 +40,21 @@ def with_contract(
         return verdict
     from ..trace.bugs import is_rounding
 
-    if verdict.known_bug and not is_rounding(verdict.known_bug):
+    if deadline.is_over or (verdict.known_bug and not is_rounding(verdict.known_bug)):
         return verdict
-    for word, allows in INSIDE.items():
-        if not fits(word, dtypes) or deadline.is_over:
+    words = [word for word in INSIDE if fits(word, dtypes)]
+    if not words:
+        return verdict
+    try:
+        found = judge(Asked(inside=frozenset(words)), few=True)
+    except RecordError:  # no operand has the dtype of one
+        return verdict
+    if not found.passed:  # nor by one of them
+        return verdict
+    for word in words:
+        if word not in " ".join(found.looser) or deadline.is_over:
             continue
-        contract = Asked(inside=frozenset([word]))
-        try:
-            found = judge(contract, few=True)
-            passes = found.passed and word in " ".join(found.looser)
-            passes = passes and judge(contract, few=False).passed
-        except RecordError:  # no operand has its dtype
-            continue
-        if passes:
-            told = f'passes with contract="{word}": {allows}'
+        if judge(Asked(inside=frozenset([word])), few=False).passed:
+            told = f'passes with contract="{word}": {INSIDE[word]}'
             return replace(verdict, diagnosis="; ".join(filter(None, (verdict.diagnosis, told))))
     return verdict
