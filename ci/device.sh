@@ -53,6 +53,7 @@ readonly summary=$out/summary.md
 readonly known=(build verify tests python bench models sanitize layers full panel coverage)
 readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
 readonly python_tests=(check products triton draw hard shrinking any_call verify_module module_verdicts foreign_kernels
+  looser quantisers check_backward backward_kernels backward_judged
   check_results check_arguments check_gradients inside reads open_choices keyless_rows contracts_inside
   quantised_choices explained failure_words ill_conditioned small_parts invariant batch_variance made_recordings
   check_tensors prepared large_calls problem_cache strategies flow sequential torch_alone
@@ -109,6 +110,7 @@ step_verify() {
   check verify-composed verify --mode both --no-fuse --json "$out/composed.jsonl"
   check verify-ops verify --suite ops
   check verify-ops-composed verify --suite ops --no-fuse
+  check formulas "$bin/harness" support --ops --device "$device"
   local dtype
   for dtype in f32 f16 bf16; do
     check "verify-$dtype" verify --dtype "$dtype"
