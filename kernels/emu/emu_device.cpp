@@ -24,7 +24,7 @@ constexpr bool kHasCheck = true;
 constexpr bool kHasCheck = false;
 #endif
 constexpr const char* kNoCheck =
-    "this build has no checked kernels (PLUMB_EMU_CHECK, and no AddressSanitizer)";
+    "this build has no checked kernels; build with PLUMB_EMU_CHECK=ON, without AddressSanitizer";
 
 std::string describe(const Row& row) {
   const char* seed = std::getenv("PLUMB_EMU_SEED");

@@ -248,11 +248,19 @@ class Prepared:
 
     def _judged_by(self, of: Recorded, calls: Calls, contract: Contract, *, few: bool) -> Verdict:
         """The verdict on the calls of a case, of large ones on chosen rows, by another contract."""
+        import torch
+
         case = of.case if of.large is None else of.large.case_of(of.case, of.large.rows.at)
         how = replace(self.how, contract=contract, bugs=False, explain=False)
         if few:
             how = replace(how, spread=min(how.spread, FEW))
-        return Prepared(self.like, [case], how, whole=True)._concluded([calls], None, explain=False)
+        part = Prepared(self.like, [case], how, whole=True)
+        if part._too_large:
+            return part._blind(part._too_large)
+        try:
+            return part._concluded([calls], None, explain=False)
+        except torch.cuda.OutOfMemoryError as error:  # a failure stays one
+            return part._blind(_too_large(str(error)))
 
     def _blind(self, reason: str) -> Verdict:
         return Verdict(self._recording.name, "module", "blind", reason, {})

@@ -37,12 +37,13 @@ from .results import (
 COTANGENT, WEIGHTS = "cotangent", "weights"
 """What the judged function is given besides the arguments of the forward."""
 _WORDS = re.compile(r"[._\d]+")
+_STATISTICS = ("running_mean", "running_var")
+"""torch has no gradient of these: as a batch norm calls them."""
 _Test = Callable[[torch.Tensor], bool]
 _LEFT_OUT: dict[str, tuple[str, _Test]] = {
     "mask": ("a mask", lambda t: t.unique().numel() <= 2),
     **dict.fromkeys(("cos", "sin"), ("a table", lambda t: bool((t.abs() <= 1).all()))),
     **dict.fromkeys(("position", "positions"), ("a table", lambda t: torch.equal(t, t.round()))),
-    "running": ("a running statistic", lambda t: True),
 }
 """By words in names of arguments what they are, which no one asks the gradient of, and whether
 their values are of that kind: a mask_token is learnt."""
@@ -301,6 +302,8 @@ def _left_out(name: str, t: torch.Tensor) -> str:
     """Why no one asks the gradient of what is called so; "" where one may."""
     if is_mask(t):
         return "a mask"
+    if name.lower().endswith(_STATISTICS):
+        return "a running statistic"
     known = [_LEFT_OUT[word] for word in _WORDS.split(name.lower()) if word in _LEFT_OUT]
     return next((what for what, is_one in known if is_one(t)), "")
 

@@ -9,6 +9,8 @@ import torch
 from plumbline import WrongError, check, prepare
 from torch.nn.functional import linear
 
+from python_inspector.api.prepared import Prepared
+
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16, seed: int = 1) -> torch.Tensor:
     made = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
@@ -88,3 +90,25 @@ def test_what_is_narrow_in_its_output_alone() -> None:
         return in_16_bits(x.to(torch.bfloat16), x.to(torch.bfloat16))
 
     assert "contract" not in said(kernel, like, (normal(16, 256, dtype=torch.float32),))
+
+
+@pytest.mark.parametrize("where", ["_add", "_concluded"])
+def test_a_failure_stays_one_where_the_trial_has_no_memory(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = prepare(linear, (normal(16, 256), normal(32, 256, seed=2)))
+    original = getattr(Prepared, where)
+
+    def without_memory(self: Prepared, *args: Any, **kwargs: Any) -> Any:
+        if self is judge:
+            return original(self, *args, **kwargs)
+        if where == "_add":
+            self._too_large = "too large to be judged"
+            return None
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Prepared, where, without_memory)
+    with pytest.raises(WrongError) as raised:
+        judge(in_16_bits)
+    assert raised.value.verdict.status == "fail"
+    assert "contract=" not in raised.value.verdict.diagnosis
