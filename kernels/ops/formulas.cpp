@@ -20,7 +20,7 @@ Written operator+(const Written& a, const Written& b) { return joined(a, " + ", 
 Written operator*(const Written& a, const Written& b) { return joined(a, " * ", b); }
 Written operator/(const Written& a, const Written& b) { return joined(a, " / ", b); }
 Written operator-(const Written& a, const Written& b) { return joined(a, " - ", b); }
-Written operator-(const Written& x) { return {"-" + closed(x), true}; }
+Written operator-(const Written& x) { return {'-' + closed(x), true}; }
 Written operator==(const Written& a, const Written& b) { return joined(a, " == ", b); }
 Written operator<(const Written& a, const Written& b) { return joined(a, " < ", b); }
 Written operator<=(const Written& a, const Written& b) { return joined(a, " <= ", b); }
