@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .recorder.session import note, record, save
     from .recorder.where import Where
     from .taps.options import Proof, What
+    from .trace.decomposing import register_decomposition
 
 __all__ = [
     "Call",
@@ -57,6 +58,7 @@ __all__ = [
     "prepare",
     "problem",
     "record",
+    "register_decomposition",
     "save",
     "verdicts_frame",
     "verify",
@@ -87,6 +89,7 @@ _HOMES = {
     "prepare": "api.prepared",
     "problem": "api.problem",
     "record": "recorder.session",
+    "register_decomposition": "trace.decomposing",
     "save": "recorder.session",
     "verdicts_frame": "api.verdict_frame",
     "verify": "api.verification",
@@ -107,6 +110,7 @@ _LIGHT = {
     "api.invariance",
     "api.problem",
     "api.sealed",
+    "trace.decomposing",
 }
 """What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"strategies": "api.strategies", "tiny": "models.tiny"}

@@ -180,7 +180,12 @@ class Prepared:
         return self._bad_oracle or ""
 
     def _with_what_is_left_out(self, verdict: Verdict) -> Verdict:
-        """What of the gradients is not judged, or not by the reference."""
+        """What is taken from the reference as it is, and what of the gradients is not judged, or
+        not by the reference."""
+        reruns = [it.kept.reruns for it in self.cases]
+        opaque = {name for it in reruns if it.given is not None for name in it.given.opaque}
+        taken = [f"what {name} computes" for name in sorted(opaque)]
+        verdict = replace(verdict, not_judged=(*verdict.not_judged, *taken))
         if self.how.gradients is None:
             return verdict
         doubts = tuple(dict.fromkeys(text for it in self.cases for text in it.kept.doubts))

@@ -20,6 +20,7 @@ from ..format.recording import DTYPES
 from ..trace.copies import is_state
 from ..trace.given import Given
 from ..trace.replay import Rerun, Twin
+from ..trace.wrapped import parts
 from .calls import Block, Call
 
 MOST_BUFFER_ELEMENTS = 1 << 20
@@ -267,13 +268,13 @@ def _layer_of(name: str, arguments: Mapping[str, Any]) -> int | None:
 
 
 def _buffers(module: torch.nn.Module | None) -> Tensors:
-    return {} if module is None else {n: t for n, t in module.named_buffers() if t.numel()}
+    return {} if module is None else {n: t for n, t in parts(module.named_buffers()) if t.numel()}
 
 
 def _weights(module: torch.nn.Module | None) -> Tensors:
     """Parameters of dtypes that a recording can hold."""
     named = [] if module is None else module.named_parameters(remove_duplicate=False)
-    return {name: t for name, t in named if t.dtype in DTYPES}
+    return {name: t for name, t in parts(named) if t.dtype in DTYPES}
 
 
 def _numbers(arguments: Mapping[str, Any]) -> dict[str, Any]:

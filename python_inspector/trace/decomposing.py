@@ -1,18 +1,60 @@
-"""Operations of torch that it runs as other operations."""
+"""Operations that are computed as others: composites of torch, and what is registered here."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverloadPacket
+
+from ..errors import UsageError
+from .decoders import DECODERS
 
 _DEVICES = ("CPU", "CUDA")
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
-@functools.cache
+def register_decomposition(operation: str, code: Callable[..., Any]) -> None:
+    """Says what an operation of a library computes: `code` takes its arguments and returns its
+    result, in torch's own operations, for the oracle and the simulated kernels. `operation` is a
+    name like "mylib::gemv". The reference itself still runs the operation.
+
+    Without it a result of the operation is no oracle: check() calls it unsupported.
+    """
+    space, _, name = operation.partition("::")
+    if not space or not name:
+        text = f"operation is {operation!r}; it is a namespace and a name: 'mylib::gemv'"
+        raise UsageError(f"[decomposition] {text}")
+    _registered[operation] = code
+
+
+_registered: dict[str, Callable[..., Any]] = {}
+
+
+def registered(operation: Any) -> Callable[..., Any] | None:
+    """What an operation, in any overload, is said to compute."""
+    name = operation._schema.name
+    return _registered.get(name) or DECODERS.get(name)
+
+
 def can_decompose(operation: Any) -> bool:
+    return registered(operation) is not None or _is_composite(operation)
+
+
+def code_of(function: Any) -> Callable[..., Any] | None:
+    """What an operation is said to compute that is a composite, called by its packet's name: torch
+    takes it apart before a mode sees it, and its own code may refuse float64."""
+    overloads = function.overloads() if isinstance(function, OpOverloadPacket) else []
+    if len(overloads) != 1:
+        return None
+    operation = getattr(function, overloads[0])
+    return registered(operation) if _is_composite(operation) else None
+
+
+@functools.cache
+def _is_composite(operation: Any) -> bool:
     """Whether a torch operation is a composite of others. One that a device has a kernel of its own
     for is none (silu_backward), though a composite is registered, too; unless its parts are
     written in Python, as those of upsample_nearest and batch norm are."""
@@ -27,7 +69,10 @@ def decomposed(mode: Any, operation: Any, args: Any, kwargs: Any) -> Any:
     operation. Composites arrive whole where tensors are inference tensors, or where another
     composite calls them. Some that torch's schema calls a view copy or cast: `to`, `contiguous`,
     `reshape`."""
-    if not can_decompose(operation):
+    code = registered(operation)
+    if code is None and not _is_composite(operation):
         return NotImplemented
     with mode:
+        if code is not None:
+            return code(*args, **kwargs)
         return operation.decompose(*args, **kwargs)

@@ -18,6 +18,9 @@ from torch.overrides import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .decomposing import code_of
+from .wrapped import is_wrapper
+
 
 class WatchingMode(TorchFunctionMode):
     """A mode that looks at what a model's run calls, and at nothing that reruns call."""
@@ -32,6 +35,47 @@ def unwatched() -> Iterator[None]:
         return
     with _pop_mode_temporarily():
         yield
+
+
+@contextmanager
+def without_functions(subclasses: bool) -> Iterator[None]:
+    """Without what torch's functions are replaced by; what `subclasses` of tensors replace them by
+    is how these compute."""
+    if not subclasses:
+        with torch._C.DisableTorchFunction():
+            yield
+        return
+    with ExitStack() as stack:
+        while torch._C._len_torch_function_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        yield
+
+
+class FunctionMode(TorchFunctionMode):
+    """A mode that looks at functions, also at those by which a subclass of tensors computes one,
+    and at those of registered code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inside: set[tuple[Any, ...]] = set()
+
+    def call(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        wrapper = next(filter(is_wrapper, types), None)
+        if wrapper is not None:
+            key = func, *map(id, args)
+            if key in self._inside:  # the subclass leaves it to torch
+                return func(*args, **kwargs)
+            self._inside.add(key)
+            try:
+                with self:
+                    return wrapper.__torch_function__(func, types, args, kwargs)
+            finally:
+                self._inside.discard(key)
+        code = code_of(func)
+        if code is None:
+            return func(*args, **kwargs)
+        with self:
+            return code(*args, **kwargs)
 
 
 _gradients: ContextVar[bool] = ContextVar("python_inspector_gradients", default=False)
@@ -119,6 +163,10 @@ class DispatchMode(UncompiledMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        wrapper = next(filter(is_wrapper, types), None)
+        if wrapper is not None:
+            with self:
+                return wrapper.__torch_dispatch__(func, types, args, kwargs)
         found = _without_out(func)
         if found is None:
             return self.operation(func, args, kwargs)

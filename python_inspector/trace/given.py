@@ -16,12 +16,11 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from .contracts import Inside
-from .decomposing import can_decompose, decomposed
-from .dispatch import DispatchMode
+from .decomposing import can_decompose, decomposed, registered
+from .dispatch import DispatchMode, FunctionMode
 from .feeding import Feeding
 from .grouped import is_grouped
 from .keyless import filled, may_lack_keys, rows_without_key
@@ -37,6 +36,8 @@ from .reads import (
     with_stored_numbers,
 )
 from .storages import Storages
+from .unseen import Unseen
+from .wrapped import is_wrapper
 
 aten = torch.ops.aten
 
@@ -119,6 +120,10 @@ class Given:
     """NumPy computes some of it."""
     reads_values: bool = False
     """Its code read values, or the memory they are in, without an operation."""
+    wrapped: bool = False
+    """Some of its operands are made of other tensors."""
+    unseen: Unseen = field(default_factory=Unseen)
+    """Of the float64 run."""
 
     @property
     def choices(self) -> list[Choice]:
@@ -135,7 +140,7 @@ class Given:
     @property
     def opaque(self) -> list[str]:
         """What was taken as given, each once."""
-        found = {str(event.func) for event in self.events if isinstance(event, Opaque)}
+        found = {it.func._schema.name for it in self.events if isinstance(it, Opaque)}
         return sorted(found | ({"NumPy"} if self.leaves_torch else set()))
 
 
@@ -212,6 +217,12 @@ class Replay:
 
     def opaque(self, func: Any, args: Any, kwargs: Any, change: Callable[[Any], Any]) -> Any:
         """The result of an opaque operation, `change` applied to each tensor of it."""
+        result = self._taken(func, args, kwargs, change)
+        if self.keeps and func is not aten.view.dtype:
+            self.given.unseen.given(result)
+        return result
+
+    def _taken(self, func: Any, args: Any, kwargs: Any, change: Callable[[Any], Any]) -> Any:
         event = self._next(func)
         if not isinstance(event, Opaque):
             raise GivenError(f"[given] {func} is opaque here, it was not in the reference")
@@ -329,6 +340,8 @@ class _Watch(DispatchMode):
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
         if not opaque:
             result = decomposed(self, func, args, kwargs)
+            if registered(func) is not None:
+                return func(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         if func._schema.is_mutable:
@@ -355,7 +368,7 @@ class _Watch(DispatchMode):
                 self._given.kept[storage._cdata] = (own, storage.clone())
 
 
-class _WatchFunctions(TorchFunctionMode):
+class _WatchFunctions(FunctionMode):
     """Notes the dtypes that the code reads, and that tensors leave torch: what comes back is taken
     as NumPy computes it, which is in float64 where it is handed float64 and names no other dtype.
     """
@@ -376,7 +389,9 @@ class _WatchFunctions(TorchFunctionMode):
             self._given.leaves_torch = True
         if getattr(func, "__name__", "") in READING:
             self._given.reads_values = True
-        result = func(*args, **kwargs)
+        if any(map(is_wrapper, types)):
+            self._given.wrapped = True
+        result = self.call(func, types, args, kwargs)
         if isinstance(result, torch.dtype):
             self._given.reads.note(result, asked(args))
         elif lacks_eps(func, args, kwargs):

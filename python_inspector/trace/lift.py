@@ -26,13 +26,12 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from .contraction import Products
 from .decomposing import decomposed
-from .dispatch import DispatchMode, plain_arithmetic
+from .dispatch import DispatchMode, FunctionMode, plain_arithmetic
 from .given import (
     Replay,
     UnliftableError,
@@ -106,7 +105,7 @@ def _wide(operand: Any) -> Any:
     return widen(operand)
 
 
-class _Functions(TorchFunctionMode):
+class _Functions(FunctionMode):
     """Functions that make or check their tensors before the dispatcher sees them, and what the code
     reads of dtypes."""
 
@@ -132,7 +131,7 @@ class _Functions(TorchFunctionMode):
             args, kwargs = tree_map(widen, (args, kwargs))
         if func in _CONSTRUCTORS:
             return self._constant(func, args, kwargs)
-        result = func(*args, **kwargs)
+        result = self.call(func, types, args, kwargs)
         if isinstance(result, torch.dtype) and self._replay is not None:
             return self._replay.dtype(result, asked(args))
         return result
@@ -184,11 +183,11 @@ class _Lift(DispatchMode):
             args = replay.numbers(func, args)
         if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
             return replay.opaque(func, args, kwargs, widen)
-        if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
-            raise LiftError(f"[lift] {func} is a custom operation whose inside is not seen")
         result = decomposed(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
+        if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
+            raise LiftError(f"[lift] {func} is a custom operation whose inside is not seen")
         if func is aten.view.dtype:
             self._refuse_reinterpretation(args)
         if func.is_view or func in (aten._local_scalar_dense.default, aten.lift_fresh.default):
@@ -207,6 +206,8 @@ class _Lift(DispatchMode):
             return self._chosen(replay, func, args, kwargs, result)
         if replay is None:
             return result
+        if replay.keeps:
+            replay.given.unseen.computed(func, args, kwargs, result)
         if replay.feeding is not None:
             replay.feeding.computed(func, args, kwargs, result)
         return replay.filled(func, result)

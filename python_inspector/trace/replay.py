@@ -27,6 +27,7 @@ from .keyless import is_mask
 from .lift import WIDE, float64_lift, is_low, widen
 from .rounded import rounded_run
 from .simulation import Simulation
+from .wrapped import parts
 
 _aside: ContextVar[bool] = ContextVar("python_inspector_aside", default=False)
 
@@ -274,13 +275,13 @@ def _leaves(modules: Iterable[torch.nn.Module]) -> set[int]:
 
 
 def own_tensors(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
-    """All parameters, buffers and plain tensor attributes."""
+    """All parameters, buffers and plain tensor attributes, or what they are made of."""
     for root in modules:
         for module in root.modules():
             plain = [v for v in vars(module).values() if isinstance(v, (torch.Tensor, list, tuple))]
             for value in tree_leaves([module._parameters, module._buffers, plain]):
                 if isinstance(value, torch.Tensor):
-                    yield value
+                    yield from (t for _, t in parts([("", value)]))
 
 
 def _replace(

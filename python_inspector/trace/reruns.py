@@ -142,7 +142,14 @@ def exactly(
     as_it_is = outputs(repeated.result, repeated.twin)
     del repeated  # and its copies of the operands
     lifted = _lifted(again, given)
-    return as_it_is, outputs(lifted.result, lifted.twin)
+    exact = outputs(lifted.result, lifted.twin)
+    for name, (t, _) in exact.items():
+        if t in given.unseen:
+            raise LiftError(
+                f"{name} is what {' and '.join(given.opaque)} gave, whose inside is not seen; say "
+                "what it computes: plumbline.register_decomposition"
+            )
+    return as_it_is, exact
 
 
 def _lifted(again: Again, given: Given) -> Rerun:

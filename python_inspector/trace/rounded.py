@@ -41,7 +41,7 @@ from .contracts import Inside
 from .correctly_rounded import is_correctly_rounded
 from .decomposing import can_decompose, decomposed
 from .delta import Delta
-from .dispatch import DispatchMode, plain_arithmetic, without_fused_layers
+from .dispatch import DispatchMode, plain_arithmetic, without_functions, without_fused_layers
 from .flow import Flow
 from .given import (
     SELECTIONS,
@@ -92,7 +92,8 @@ def rounded_run(
     """
     rounded = _Rounded(simulation, replay, inside or Inside())
     # No mode of a recorder's own is asked.
-    with plain_arithmetic(), without_fused_layers(), torch._C.DisableTorchFunction(), rounded:
+    plain = without_functions(replay is not None and replay.given.wrapped)
+    with plain_arithmetic(), without_fused_layers(), plain, rounded:
         yield
         rounded.products.finish()
 
@@ -131,11 +132,11 @@ class _Rounded(DispatchMode):
             return self._taken(replay, func, args, kwargs)
         if func.is_view and not can_decompose(func):
             return func(*args, **kwargs)
-        if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
-            raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
         result = decomposed(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
+        if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
+            raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
         composed = composition(func, args, kwargs)
         if composed is not None:
             with self:
