@@ -103,8 +103,8 @@ PYTHON_LAYERS = {
     "python_inspector": (
         "version", "aliases", "errors", "exit_codes", "usage", "named_code", "interrupts",
         "needs", "versions", "effort", "heap", "described", "arrays", "foreign", "compatibility",
-        "native", "format", "models", "trace", "taps", "recorder", "api", "benchmarks", "engines",
-        "cases", "__init__", "cli", "__main__", "plumbline",
+        "native", "quantised", "format", "models", "trace", "taps", "recorder", "api",
+        "benchmarks", "engines", "cases", "__init__", "cli", "__main__", "plumbline",
     ),
     "reports": (
         "__init__", "beside", "terminal", "files", "decode", "json_lines", "results", "reader",

@@ -9,6 +9,7 @@ from . import aliases
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from . import quantised as quantised
     from .api import strategies as strategies
     from .api.checking import check
     from .api.drawing import draw
@@ -113,7 +114,7 @@ _LIGHT = {
     "trace.decomposing",
 }
 """What can be imported without torch and transformers, and says itself what it needs."""
-_MODULES = {"strategies": "api.strategies", "tiny": "models.tiny"}
+_MODULES = {"quantised": "quantised", "strategies": "api.strategies", "tiny": "models.tiny"}
 """Modules that are reached from here, wherever they are."""
 
 

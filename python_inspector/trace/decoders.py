@@ -11,15 +11,12 @@ from typing import Any
 
 import torch
 
+from ..quantised.bits import of_bytes
+from ..quantised.layouts import NF4
+
 Optional = torch.Tensor | None
 
 # bitsandbytes 0.50: get_4bit_type() in bitsandbytes/functional.py.
-_NF4 = [
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
-    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
-    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
-    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
-]  # fmt: skip
 _FP4 = [sign * it / 12 for sign in (1, -1) for it in (0, 0.0625, 8, 12, 4, 6, 2, 3)]
 _LARGEST = 127
 _OF_BLOCKS = 256
@@ -48,10 +45,9 @@ def _dequantize_4bit(
 ) -> torch.Tensor:
     """Two codes in a byte, the first one high."""
     packed = packed if packed.dtype == torch.uint8 else packed.view(torch.uint8)
-    codes = torch.stack([packed.reshape(-1) >> 4, packed.reshape(-1) & 15], 1).reshape(-1).long()
-    table = torch.tensor(_NF4 if kind == "nf4" else _FP4, device=packed.device)
-    count = torch.Size(shape).numel()
-    return _by_blocks(table[codes[:count]], scales, size).to(dtype).reshape(shape)
+    codes = of_bytes(packed.reshape(-1), high_first=True)[: torch.Size(shape).numel()]
+    table = torch.tensor(NF4 if kind == "nf4" else _FP4, device=packed.device)
+    return _by_blocks(table[codes.long()], scales, size).to(dtype).reshape(shape)
 
 
 def _gemv_4bit(

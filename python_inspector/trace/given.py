@@ -218,8 +218,8 @@ class Replay:
     def opaque(self, func: Any, args: Any, kwargs: Any, change: Callable[[Any], Any]) -> Any:
         """The result of an opaque operation, `change` applied to each tensor of it."""
         result = self._taken(func, args, kwargs, change)
-        if self.keeps and func is not aten.view.dtype:
-            self.given.unseen.given(result)
+        if self.keeps:
+            self.given.unseen.given(func, result)
         return result
 
     def _taken(self, func: Any, args: Any, kwargs: Any, change: Callable[[Any], Any]) -> Any:
@@ -272,7 +272,7 @@ def is_opaque(
     if func.namespace not in SEEN:
         return not can_decompose(func)
     if func is aten.view.dtype:
-        return bool(args[0].dtype.is_floating_point or args[1].is_floating_point)
+        return bool(args[0].dtype.is_floating_point)
     if quantises(func, args, kwargs):
         return False
     operands = list(operands_of(args, kwargs))

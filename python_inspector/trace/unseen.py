@@ -23,10 +23,11 @@ class Unseen:
     def __init__(self) -> None:
         self._held = Storages()
 
-    def given(self, result: Any) -> None:
-        """An opaque operation gave it."""
-        for t in filter(is_inexact, tensors(result)):
-            self._held.add(t)
+    def given(self, func: OpOverload, result: Any) -> None:
+        """An opaque operation gave it: numbers, or the bits of some."""
+        for t in tensors(result):
+            if is_inexact(t) or func is torch.ops.aten.view.dtype:
+                self._held.add(t)
 
     def computed(self, func: OpOverload, args: Sequence[Any], kwargs: Any, result: Any) -> None:
         """An operation that moves such numbers alone gives such numbers; any other writes over
