@@ -106,6 +106,9 @@ void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection) {
 void add_narrowing(CLI::App& app, Selection& selection) {
   app.add_option("--block", selection.blocks, "only blocks of these kinds, e.g. sdpa,linear")
       ->delimiter(',');
+  app.add_option("--direction", selection.direction,
+                 "only what blocks give, or only gradients of that (inspector record --backward)")
+      ->check(CLI::IsMember({kForward, kBackward}));
   app.add_option("--suite", selection.suites,
                  "only blocks of these groups: components, caches; or ops: every op, "
                  "on calls made from its row in the op table")

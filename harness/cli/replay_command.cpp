@@ -150,6 +150,7 @@ void require_checkpoints(int64_t count, const ReplayCommand& options, size_t rec
   std::string blocks;
   for (const std::string& block : s.blocks) blocks += (blocks.empty() ? " --block " : ",") + block;
   for (const std::string& suite : s.suites) blocks += " --suite " + suite;
+  if (!s.direction.empty()) blocks += " --direction " + s.direction;
   require(count > 0, "selection", "no checkpoint matches", blocks,
           s.checkpoint.empty() ? "" : " --checkpoint ", s.checkpoint, " in ", recordings,
           " recording(s); harness list shows what there is");
@@ -173,6 +174,7 @@ Journal::Facts request_facts(const ReplayCommand& options) {
       {"block", joined(s.blocks)},
       {"suite", joined(s.suites)},
       {"checkpoint", s.checkpoint},
+      {"direction", s.direction},
       {"dtype", options.dtype},
       {"impl", options.impl},
       {"no-fuse", options.no_fuse ? "yes" : ""},

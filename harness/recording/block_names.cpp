@@ -1,5 +1,6 @@
 #include "harness/recording/block_names.h"
 
+#include <map>
 #include <set>
 
 #include "harness/io/json.h"
@@ -49,6 +50,40 @@ class NameCheck {
   explicit NameCheck(const Checkpoint& checkpoint, JsonValue row) : c_(checkpoint), row_(row) {}
 
   std::vector<std::string> findings() {
+    check_given();
+    check_operands("inputs", c_.inputs);
+    check_operands("outputs", c_.outputs);
+    return std::move(findings_);
+  }
+
+  std::vector<std::string> findings_of_backward() {
+    check_given();
+    std::map<std::string, TensorRef> inputs, cotangents;
+    for (const auto& [name, ref] : c_.inputs) {
+      const bool handed = name.starts_with(kCotangent);
+      (handed ? cotangents : inputs).emplace(handed ? name.substr(kCotangent.size()) : name, ref);
+    }
+    check_operands("inputs", inputs);
+    const auto outputs = row_.find("outputs");
+    for (const auto& [name, ref] : cotangents) {
+      if (outputs && (outputs->find(name) || outputs->find(name + '?'))) continue;
+      add("inputs: ", printable(text(kCotangent, name)), " is of no output of a ",
+          forward_of(c_.block));
+    }
+    if (cotangents.empty()) add("inputs: there is no ", kCotangent, "*");
+    for (const auto& [name, ref] : c_.outputs) {
+      const std::string of = name.starts_with("d_") ? name.substr(2) : "";
+      if (inputs.count(of) == 0 && c_.weights.count(of) == 0) {
+        add("outputs: ", printable(name), " is the gradient of no input or weight");
+      }
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  static constexpr std::string_view kCotangent = "cotangent.";
+
+  void check_given() {
     compare("params", names_of(c_.params.values()), words("params"));
     if (const auto nested = row_.find("nested")) {
       for (const auto& [name, keys] : nested->members()) check_nested(name, keys.string());
@@ -57,12 +92,8 @@ class NameCheck {
     if (!weights || !weights->is_null()) {
       compare("weights", names_of(c_.weights), words("weights"));
     }
-    check_operands("inputs", c_.inputs);
-    check_operands("outputs", c_.outputs);
-    return std::move(findings_);
   }
 
- private:
   std::vector<std::string_view> words(std::string_view field) const {
     const auto names = row_.find(field);
     return names ? words_of(names->string()) : std::vector<std::string_view>();
@@ -130,8 +161,11 @@ class NameCheck {
 }  // namespace
 
 std::vector<std::string> name_findings(const Checkpoint& checkpoint) {
-  const auto row = block_table().find(checkpoint.block);
-  return row ? NameCheck(checkpoint, *row).findings() : std::vector<std::string>();
+  const std::string_view forward = forward_of(checkpoint.block);
+  const auto row = block_table().find(forward.empty() ? checkpoint.block : forward);
+  if (!row) return {};
+  NameCheck check(checkpoint, *row);
+  return forward.empty() ? check.findings() : check.findings_of_backward();
 }
 
 }  // namespace plumb::harness

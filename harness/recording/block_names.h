@@ -11,6 +11,8 @@ namespace plumb::harness {
 
 // A text for each name that is missing or too much, and for axes that the table has otherwise:
 // "inputs: x is missing". Of block "module", which has whatever the module had, none.
+// The backward of a block takes what the block does and a cotangent of some of its outputs, and
+// gives gradients of what it takes.
 std::vector<std::string> name_findings(const Checkpoint& checkpoint);
 
 }  // namespace plumb::harness

@@ -158,6 +158,11 @@ std::vector<std::string> Recording::inside() const {
   return out;
 }
 
+std::string_view forward_of(std::string_view kind) {
+  constexpr std::string_view kBackward = ".backward";
+  return kind.ends_with(kBackward) ? kind.substr(0, kind.size() - kBackward.size()) : "";
+}
+
 int token_axis(const std::vector<std::string>& axes) {
   for (const char* name : {"token", "kv_token"}) {
     const auto found = std::find(axes.begin(), axes.end(), name);

@@ -96,9 +96,12 @@ struct OutputRef {
 // The position of `token`, or else `kv_token`, among axis names; -1: neither.
 int token_axis(const std::vector<std::string>& axes);
 
+// The block that a kind is the backward of; "" for a forward.
+std::string_view forward_of(std::string_view kind);
+
 struct Checkpoint {
-  std::string id;        // <path>[:<function>]#<call>
-  std::string block;     // "rms_norm"
+  std::string id;        // <path>[:<function>]#<call>, of gradients with /backward
+  std::string block;     // "rms_norm", or of its gradients "rms_norm.backward"
   std::string path;      // of the module
   std::string function;  // empty where the module itself was called
   int64_t call = 0;      // of this path and function, from 0
@@ -112,6 +115,7 @@ struct Checkpoint {
   std::map<std::string, std::string> weights;  // name relative to the module path -> tensor key
   std::map<std::string, OutputRef> outputs;
   std::vector<PlantedBug> bugs;
+  std::vector<std::string> remarks;  // of gradients, what verdicts on them say
   // How many times larger an error of the main input is in the output, relative to each, along the
   // reference's own; absent where there is none.
   std::optional<double> amplification;

@@ -39,6 +39,7 @@ class CheckpointReader {
  private:
   const TensorInfo& resolve(JsonValue key);
   TensorRef read_ref(JsonValue value);
+  std::string read_block(JsonValue value) const;
   std::shared_ptr<const Operations> read_trace(JsonValue trace);
   OutputRef read_output(JsonValue value);
   ModelRef read_model(JsonValue field, const TensorInfo& output);
@@ -180,6 +181,19 @@ ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output)
   return {std::string(at.string()), read_table(field.at("values"), output.dtype, positions.shape)};
 }
 
+std::string CheckpointReader::read_block(JsonValue value) const {
+  const std::string_view kind = value.string(), forward = forward_of(kind);
+  const std::vector<std::string_view>& known = known_blocks();
+  if (forward.empty() || std::find(known.begin(), known.end(), forward) == known.end()) {
+    return std::string(read_one_of(value, known));
+  }
+  if (header_.version < kWithBackward) {
+    value.fail("is ", kind, ", which belongs to version ", kWithBackward, ", version is ",
+               header_.version);
+  }
+  return std::string(kind);
+}
+
 std::shared_ptr<const Operations> CheckpointReader::read_trace(JsonValue trace) {
   const auto found = header_.traces.find(std::string(trace.string()));
   if (found == header_.traces.end()) {
@@ -192,9 +206,9 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
               "model", "spread", "truncated", "unstable", "members", "undecidable",
               "ill_conditioned", "legal", "left_out", "labels", "trace"});
-  refuse_in_version_1(value, header_.version,
-                      {"model", "spread", "truncated", "unstable", "members", "undecidable",
-                       "ill_conditioned", "legal", "left_out", "labels", "trace"});
+  refuse_before(kWithTraces, value, header_.version,
+                {"model", "spread", "truncated", "unstable", "members", "undecidable",
+                 "ill_conditioned", "legal", "left_out", "labels", "trace"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
@@ -255,19 +269,22 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
 Checkpoint CheckpointReader::read() {
   value_.only({"id", "block", "path", "function", "call", "step", "contract", "params", "inputs",
                "weights", "outputs", "direction", "quant", "shard", "margins", "amplification",
-               "trace", "bugs"});
-  refuse_in_version_1(value_, header_.version, {"trace", "bugs"});
+               "trace", "bugs", "remarks"});
+  refuse_before(kWithTraces, value_, header_.version, {"trace", "bugs"});
+  refuse_before(kWithBackward, value_, header_.version, {"remarks"});
   Checkpoint& c = checkpoint_;
   for (const std::string_view field : kReserved) {
     if (value_.find(field)) c.reserved.emplace_back(field);
   }
   c.id = read_name(value_.at("id"));
-  c.block = read_one_of(value_.at("block"), known_blocks());
+  c.block = read_block(value_.at("block"));
+  const bool backward = !forward_of(c.block).empty();
   c.path = value_.at("path").string();
   if (const auto function = value_.find("function")) c.function = read_name(*function);
   c.call = value_.at("call").integer(0);
   c.step = value_.at("step").integer(0);
-  const std::string id = text(c.path, c.function.empty() ? "" : ":", c.function, '#', c.call);
+  const std::string id = text(c.path, c.function.empty() ? "" : ":", c.function, '#', c.call,
+                              backward ? "/backward" : "");
   if (c.id != id) {
     value_.at("id").fail("is ", printable(c.id), ", but path, function and call give ",
                          printable(id));
@@ -303,6 +320,10 @@ Checkpoint CheckpointReader::read() {
     if (!(*c.amplification >= 0)) {
       amplification->fail("is ", *c.amplification, ", expected at least 0");
     }
+  }
+  if (const auto remarks = value_.find("remarks")) {
+    if (!backward) remarks->fail("is in a checkpoint of block ", c.block, ", which is no backward");
+    for (const JsonValue remark : remarks->items()) c.remarks.emplace_back(remark.string());
   }
   if (const auto bugs = value_.find("bugs")) c.bugs = read_bugs(*bugs, c.outputs, header_);
   if (c.outputs.empty()) value_.at("outputs").fail("is empty, expected at least one output");

@@ -44,11 +44,13 @@ std::string_view read_one_of(JsonValue value, std::span<const std::string_view> 
   return name;
 }
 
-void refuse_in_version_1(JsonValue value, int64_t version,
-                         std::initializer_list<std::string_view> names) {
-  if (version > 1) return;
+void refuse_before(int64_t since, JsonValue value, int64_t version,
+                   std::initializer_list<std::string_view> names) {
+  if (version >= since) return;
   for (const std::string_view name : names) {
-    if (const auto found = value.find(name)) found->fail("belongs to version 2, version is 1");
+    if (const auto found = value.find(name)) {
+      found->fail("belongs to version ", since, ", version is ", version);
+    }
   }
 }
 

@@ -17,9 +17,12 @@ std::string read_name(JsonValue value);
 // The same of a member's key; `value` is named in the error.
 std::string read_key(const JsonMember& member);
 std::string_view read_one_of(JsonValue value, std::span<const std::string_view> known);
-// BadInput where the object has a member that version 1 of the format does not know.
-void refuse_in_version_1(JsonValue value, int64_t version,
-                         std::initializer_list<std::string_view> names);
+// Versions of the format: the first has no traces, gradients came with the last.
+inline constexpr int64_t kOldestVersion = 1, kWithTraces = 2, kWithBackward = 3;
+// BadInput where an object of a recording of this `version` has a member that is known since
+// another one.
+void refuse_before(int64_t since, JsonValue value, int64_t version,
+                   std::initializer_list<std::string_view> names);
 // 64 lower-case hexadecimal digits.
 std::string read_sha256(JsonValue value);
 // One of f64 f32 f16 bf16 i64 i32 u8 bool.

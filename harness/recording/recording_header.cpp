@@ -14,7 +14,6 @@ namespace plumb::harness {
 namespace {
 
 constexpr std::string_view kFormat = "plumbline-recording";
-constexpr int64_t kOldestVersion = 1, kVersion = 2;  // version 1 has no traces
 constexpr std::array<std::string_view, 5> kModes = {"whole", "decode", "chunked", "padded",
                                                     "padded-decode"};
 
@@ -24,9 +23,9 @@ int64_t read_version(JsonValue root) {
     format.fail("is ", printable(format.string()), ", expected \"", kFormat, '"');
   }
   const JsonValue version = root.at("version");
-  if (version.integer() < kOldestVersion || version.integer() > kVersion) {
+  if (version.integer() < kOldestVersion || version.integer() > kWithBackward) {
     version.fail("is ", version.integer(), "; this reader knows versions ", kOldestVersion, " to ",
-                 kVersion,
+                 kWithBackward,
                  ": record again with a matching python_inspector, or update the harness");
   }
   return version.integer();
@@ -89,7 +88,7 @@ void read_provenance(JsonValue provenance, RecordingHeader& header) {
   check_string_or_null(provenance.at("attention"));
   check_model(provenance.at("model"));
   header.mode = read_run(provenance.at("run"));
-  refuse_in_version_1(provenance.at("run"), header.version, {"spread"});
+  refuse_before(kWithTraces, provenance.at("run"), header.version, {"spread"});
   provenance.at("notes").members();
   for (const JsonValue warning : provenance.at("warnings").items()) warning.string();
 }
@@ -187,7 +186,7 @@ RecordingHeader read_recording_header(JsonValue root) {
   header.version = read_version(root);
   root.only({"format", "version", "name", "provenance", "config", "network", "contracts", "files",
              "model_files", "tensors", "traces", "checkpoints"});
-  refuse_in_version_1(root, header.version, {"traces"});
+  refuse_before(kWithTraces, root, header.version, {"traces"});
   header.name = read_name(root.at("name"));
   read_provenance(root.at("provenance"), header);
   root.at("config").members();

@@ -91,6 +91,8 @@ std::vector<size_t> selected_checkpoints(const Selection& selection, const Recor
 }
 
 bool Selection::wants(std::string_view block) const {
+  const bool backward = !forward_of(block).empty();
+  if (!direction.empty() && (direction == kBackward) != backward) return false;
   if (blocks.empty() && suites.empty()) return true;
   if (std::find(blocks.begin(), blocks.end(), block) != blocks.end()) return true;
   return std::any_of(blocks::block_suites().begin(), blocks::block_suites().end(),
@@ -126,6 +128,8 @@ void require_known_blocks(const Selection& selection) {
   std::vector<std::string> blocks = names_of(blocks::block_catalog());
   blocks.emplace_back("module");
   for (const std::string& block : selection.blocks) {
+    const std::string_view forward = forward_of(block);
+    if (std::find(blocks.begin(), blocks.end(), forward) != blocks.end()) continue;
     require_known("--block", "block", block, blocks);
   }
   std::vector<std::string> suites = names_of(blocks::block_suites());

@@ -12,11 +12,15 @@ namespace plumb::harness {
 // The suite of what no recording has: single ops, on calls made from their rows.
 inline constexpr const char* kOpSuite = "ops";
 
+// What a checkpoint computes: what a block gives, or gradients of that.
+inline constexpr const char *kForward = "forward", *kBackward = "backward";
+
 struct Selection {
   std::vector<std::string> fixtures;  // recordings or folders of them; empty: the project's own
   std::vector<std::string> blocks;    // exact names; empty: all
   std::vector<std::string> suites;    // names of groups of blocks, besides those
   std::string checkpoint;  // an id, or else a regular expression searched in ids; empty: all
+  std::string direction;   // kForward, kBackward; empty: both
 
   bool wants(std::string_view block) const;
 };
@@ -44,7 +48,7 @@ void require_some(const std::vector<size_t>& selected, const Selection& selectio
                   const Recording& recording);
 
 // Throws UsageError that names the known blocks and suites, the nearest in front, unless all that
-// are named are in the catalog, or "module".
+// are named are in the catalog, the backward of one that is, or "module".
 void require_known_blocks(const Selection& selection);
 
 }  // namespace plumb::harness

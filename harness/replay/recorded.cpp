@@ -22,7 +22,9 @@ bool is_narrow(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; 
 
 // The recorder's own words on a call that it could not run again, or not see through.
 std::string warning_of(const Recording& recording, const Checkpoint& checkpoint) {
-  const std::string call = checkpoint.id.substr(0, checkpoint.id.rfind('#'));
+  const bool backward = !forward_of(checkpoint.block).empty();
+  const std::string call =
+      checkpoint.id.substr(0, checkpoint.id.rfind('#')) + (backward ? "/backward" : "");
   for (const JsonValue warning : recording.provenance().at("warnings").items()) {
     const std::string_view words = warning.string();
     for (const char* lack : {" has no oracle", " has no rounded model", ": what "}) {
@@ -93,7 +95,9 @@ OutputCase case_of(const Recording& recording, const Checkpoint& checkpoint,
 
 }  // namespace
 
-bool judged_as_recorded(const Checkpoint& checkpoint) { return checkpoint.block == "module"; }
+bool judged_as_recorded(const Checkpoint& checkpoint) {
+  return checkpoint.block == "module" || !forward_of(checkpoint.block).empty();
+}
 
 void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options,
@@ -108,6 +112,7 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
   }
   result.contract = contract_text(recording.contracts().at(checkpoint.contract), checkpoint.inside);
   note_inside(checkpoint, result);
+  result.details.insert(result.details.end(), checkpoint.remarks.begin(), checkpoint.remarks.end());
   std::vector<OutputCase> cases;
   std::vector<OutputVerdict> verdicts;
   for (const auto& [name, y] : given) {

@@ -5,7 +5,7 @@
 
 namespace plumb::harness {
 
-// Whether a checkpoint is judged that way: a `module`, of any architecture.
+// Whether a checkpoint is judged that way: a `module`, of any architecture, and gradients.
 bool judged_as_recorded(const Checkpoint& checkpoint);
 
 // o = r + delta, the rounded model, the spread of simulated kernels, other rounding points and

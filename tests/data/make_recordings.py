@@ -48,6 +48,16 @@ def chain_of_a_layer(document: Json) -> None:
     put(*CHAINED, value=None)(document)
 
 
+def of_version_3(*path: str | int, value: Any) -> Callable[[Json], None]:
+    """What goes with gradients alone, in a recording that may have some."""
+
+    def change(document: Json) -> None:
+        document["version"] = 3
+        put(*path, value=value)(document)
+
+    return change
+
+
 def in_version_1(*path: str | int, value: Any) -> Callable[[Json], None]:
     """What version 2 has, in a recording that is otherwise of version 1."""
 
@@ -63,7 +73,7 @@ def in_version_1(*path: str | int, value: Any) -> Callable[[Json], None]:
 DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("format-other", "format", put("format", value="safetensors")),
     ("version-0", "version", put("version", value=0)),
-    ("version-3", "version", put("version", value=3)),
+    ("version-4", "version", put("version", value=4)),
     ("version-float", "version", put("version", value=1.0)),
     ("version-text", "version", put("version", value="1")),
     ("no-provenance", "provenance", drop("provenance")),
@@ -125,6 +135,8 @@ DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("weight-without-name", "name", drop("tensors", "w0", "name")),
     ("weight-name-differs", "w0", put("tensors", "w0", "name", value="other.weight")),
     ("weight-name-twice", "name", lambda d: d["tensors"].update(w1=d["tensors"]["w0"])),
+    ("backward-in-version-2", "block", put(*NORM, "block", value="rms_norm.backward")),
+    ("remarks-beside-forward", "remarks", of_version_3(*NORM, "remarks", value=[])),
     ("bugs-in-version-1", "version", in_version_1(*NORM, "bugs", value=[])),
     ("labels-in-version-1", "version", in_version_1(*NORM, "outputs", "out", "labels", value=[])),
     ("spread-in-version-1", "version", in_version_1("provenance", "run", "spread", value=8)),

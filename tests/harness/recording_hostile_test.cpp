@@ -56,8 +56,8 @@ TEST_CASE("format and version come first") {
   check_cases({
       {"/format", "\"other\"", "format: is \"other\", expected \"plumbline-recording\""},
       {"/format", nullptr, "lacks the field \"format\""},
-      {"/version", "3", "version: is 3; this reader knows versions 1 to 2"},
-      {"/version", "0", "version: is 0; this reader knows versions 1 to 2"},
+      {"/version", "4", "version: is 4; this reader knows versions 1 to 3"},
+      {"/version", "0", "version: is 0; this reader knows versions 1 to 3"},
       {"/version", "1.0", "version: is a number, expected an integer"},
       {"/version", "\"1\"", "version: is a string"},
       {"/extra", "0", "extra: is an unknown field; known are format version"},

@@ -50,7 +50,7 @@ def test_the_schema_is_a_schema_and_knows_the_formats_words() -> None:
     definitions = SCHEMA_JSON["$defs"]
     assert definitions["axes"]["items"]["enum"] == list(AXES)
     assert set(definitions["dtype"]["enum"]) == set(ITEM_SIZES)
-    assert set(definitions["checkpoint"]["properties"]["block"]["enum"]) == {*BLOCKS, "module"}
+    assert set(definitions["block"]["enum"]) == {*BLOCKS, "module"}
     modes = definitions["provenance"]["properties"]["run"]["properties"]["mode"]["enum"]
     assert modes == list(MODES)
 
