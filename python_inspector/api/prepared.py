@@ -175,8 +175,11 @@ class Prepared:
         if self._bad_oracle is None and gradients is not None:
             from ..recorder.central_differences import bad_oracle
 
-            found = (bad_oracle(gradients, it.case.arguments, it.kept) for it in self.cases)
-            self._bad_oracle = next(filter(None, found), "")
+            self._bad_oracle = ""
+            for it in self.cases:
+                bad, doubts = bad_oracle(gradients, it.case.arguments, it.kept.reruns)
+                it.kept.doubts += doubts
+                self._bad_oracle = self._bad_oracle or bad
         return self._bad_oracle or ""
 
     def _with_what_is_left_out(self, verdict: Verdict) -> Verdict:

@@ -16,9 +16,11 @@ from .. import needs
 from ..errors import HarnessError
 from ..format.contract_words import NATIVE, asked
 from ..format.operands import Output, output_of, read, save
+from ..format.recording import BACKWARD, backward_kind, is_recorded_alone
 from ..format.safetensors_file import read_header
 from ..format.strict_json import load_json
 from ..native import find_harness
+from .recorded_gradients import differentiated
 from .verdict import Verdict, announce
 
 Function = Callable[..., Any]
@@ -64,6 +66,7 @@ def verify(
     contract: str | None = None,
     margins: bool = True,
     harness: Path | str | None = None,
+    backward: bool = False,
 ) -> list[Verdict]:
     """Calls `function(inputs, weights, params)` for each selected checkpoint; judges its results.
 
@@ -84,6 +87,10 @@ def verify(
     the output) or "flash", demands one. What a kernel may do inside ("sums-16" and the other words
     of fixtures/schema/contracts.json) is what the recording was made with (`inspector record
     --contract`), and states; "eager+sums-16" demands that it was.
+    `backward=True` judges gradients of a recording that has them: the function is still that of
+    the forward, an autograd.Function or whatever autograd goes back through, and runs under the
+    recorded cotangents. One that makes gradients itself ("d_x") is called without it, with
+    `block="rms_norm.backward"`.
     `margins=False` does not tell which known bugs would pass, and is faster.
 
     Raises HarnessError if there is no harness binary, nothing was selected, or the harness ended
@@ -93,14 +100,19 @@ def verify(
         raise ValueError(f"arrays is {arrays!r}, expected torch or numpy")
     if device is not None and arrays != "torch":
         raise ValueError(f"device is {device!r}, which is for torch tensors: arrays is {arrays!r}")
+    if backward and arrays != "torch":
+        raise ValueError(f"backward goes with torch tensors: arrays is {arrays!r}")
     if arrays == "torch":
         needs.require("verify() with torch tensors", "torch")
     asked(contract, NATIVE)  # ValueError
     binary = find_harness(harness)
     with tempfile.TemporaryDirectory(prefix="plumbline-") as name:
         folder = Path(name)
-        source, exported = _export(binary, recording, folder, checkpoint, block, arrays, upcast)
-        outputs, verdicts = _run(function, source, exported, arrays, folder, device)
+        widens = upcast or arrays == "numpy"
+        asked_of = _narrowed(checkpoint, block, backward)
+        source, exported = _export(binary, recording, folder, asked_of, widens)
+        called = _Called(function, backward)
+        outputs, verdicts = _run(called, source, exported, arrays, folder, device)
         if outputs:
             results = folder / "outputs.safetensors"
             save(outputs, results)
@@ -128,17 +140,11 @@ def _export(
     binary: Path,
     recording: Path | str,
     folder: Path,
-    checkpoint: str | None,
-    block: str | None,
-    arrays: str,
+    narrowed: Sequence[str],
     upcast: bool,
 ) -> tuple[_Source, list[dict[str, Any]]]:
-    command = [binary, "export", recording, folder]
-    if checkpoint is not None:
-        command += ["--checkpoint", checkpoint]
-    if block is not None:
-        command += ["--block", block]
-    if upcast or arrays == "numpy":
+    command = [binary, "export", recording, folder, *narrowed]
+    if upcast:
         command += ["--upcast"]
     done = _call(command)
     if done.returncode != 0:
@@ -152,8 +158,33 @@ def _export(
     return _Source(source, document.get("dtype", ""), config), exported
 
 
+def _narrowed(checkpoint: str | None, block: str | None, backward: bool) -> list[str]:
+    """Options of harness export: `block` is a forward's."""
+    out = [] if checkpoint is None else ["--checkpoint", checkpoint]
+    if block is not None:
+        return [*out, "--block", backward_kind(block) if backward else block]
+    return [*out, "--direction", BACKWARD] if backward else out
+
+
+class _Called:
+    """The function, as it takes the Call, or what makes gradients of it."""
+
+    def __init__(self, function: Function, backward: bool) -> None:
+        self._takes_call = _takes_call(function)
+        self._function = differentiated(function, self._takes_call) if backward else function
+        self._backward = backward
+
+    def __call__(self, entry: Mapping[str, Any], source: _Source, operands: list[Any]) -> Any:
+        call = _call_of(entry, source)
+        if self._backward:
+            return self._function(*operands, call, list(entry["outputs"]))
+        if self._takes_call == "named":
+            return self._function(*operands, call=call)
+        return self._function(*operands, *[call] * (self._takes_call == "positional"))
+
+
 def _run(
-    function: Function,
+    function: _Called,
     source: _Source,
     exported: list[dict[str, Any]],
     arrays: str,
@@ -167,20 +198,14 @@ def _run(
         return array if device is None else array.to(device)
 
     tensors = read_header(folder / "tensors.safetensors")
-    takes_call = _takes_call(function)
     results: dict[str, Output] = {}
     lost: dict[str, Verdict] = {}
     for entry in exported:
         inputs = {name: taken_from(ref["tensor"]) for name, ref in entry["inputs"].items()}
         weights = {name: taken_from(key) for name, key in entry["weights"].items()}
-        arguments = [inputs, weights, entry["params"]]
-        named: dict[str, Any] = {}
-        if takes_call == "positional":
-            arguments.append(_call_of(entry, source))
-        elif takes_call == "named":
-            named["call"] = _call_of(entry, source)
+        operands = [inputs, weights, entry["params"]]
         try:
-            returned = _by_name(entry, function(*arguments, **named))
+            returned = _by_name(entry, function(entry, source, operands))
             taken = {name: _taken(name, value) for name, value in returned.items()}
         except Unsupported as error:
             lost[entry["id"]] = _lost(entry, "unsupported", str(error))
@@ -248,7 +273,7 @@ def _by_name(entry: Mapping[str, Any], returned: Any) -> Mapping[str, Any]:
     """The outputs that were given; None is one that was not."""
     expected = list(entry["outputs"])
     results = [name for name in expected if not name.endswith("_after")] or expected
-    anything = entry["block"] == "module"  # attention weights that no flash kernel has, and such
+    anything = is_recorded_alone(entry["block"])  # attention weights that no flash kernel has
     required = [] if anything else results
     if isinstance(returned, (tuple, list)) and anything and len(returned) <= len(results):
         returned = dict(zip(results, returned, strict=False))

@@ -103,6 +103,9 @@ def add_record(parser: Parser) -> None:
         dest="internals",
         help="no single torch operations",
     )
+    what.add_argument(
+        "--backward", action="store_true", help="gradients of the first call of each block, too"
+    )
     what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
     what.add_argument(
         "--effort",
@@ -354,7 +357,12 @@ def _asked(options: argparse.Namespace) -> Options:
     from ..taps.options import Options, Proof, What
 
     given = {name: value for name, value in vars(options).items() if name in What.__annotations__}
-    proof = Proof.of(options.effort, chained=options.chained, contract=options.contract)
+    proof = Proof.of(
+        options.effort,
+        chained=options.chained,
+        backward=options.backward,
+        contract=options.contract,
+    )
     return Options(What(**given), proof)
 
 

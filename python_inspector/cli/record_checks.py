@@ -23,6 +23,8 @@ def _check_rows(options: argparse.Namespace) -> None:
         )
     if options.chained and options.effort == "none":
         raise UsageError("--chained needs every block's oracle: drop --effort none")
+    if options.backward and options.effort == "none":
+        raise UsageError("--backward needs every block's oracle: drop --effort none")
     if options.contract and asked(options.contract, RECORDED).inside:
         _check_contract(options)
     if options.chained and options.rows:

@@ -36,6 +36,8 @@ class _Adapted:
     interleaved: bool
     described: Mapping[str, Any]
     """Checkpoints by id."""
+    backward: bool = False
+    """Gradients go back through it, to the recorded weights."""
     loaded: str = ""
 
     def __call__(
@@ -43,17 +45,40 @@ class _Adapted:
     ) -> Any:
         import torch
 
+        if self.backward:
+            return self._differentiable(inputs, weights, params, call)
         if self.loaded != call.path:
             state = self._converted(weights, call)
             if state:
                 self.module.load_state_dict(state, strict=False)
             self.loaded = call.path
-        entry = self.described[call.checkpoint]
-        given = {
-            name: self._into(value, entry["inputs"][name]["axes"]) for name, value in inputs.items()
-        }
         with torch.no_grad():
-            made = self.call(self.module, given, params)
+            return self._called(lambda given: self.call(self.module, given, params), inputs, call)
+
+    def _differentiable(
+        self, inputs: dict[str, Any], weights: dict[str, Any], params: Any, call: Call
+    ) -> Any:
+        """With the recorded weights in place of the module's own."""
+        import torch
+
+        calls = _calls(self.module, self.call)
+        own = {n.removeprefix("held."): t for n, t in calls.state_dict().items()}
+        state = {
+            f"held.{n}": t.to(own[n].dtype)
+            for n, t in self._converted(weights, call).items()
+            if n in own
+        }
+        return self._called(
+            lambda given: torch.func.functional_call(calls, state, (given, params)), inputs, call
+        )
+
+    def _called(
+        self, function: Callable[[dict[str, Any]], Any], inputs: dict[str, Any], call: Call
+    ) -> Any:
+        entry = self.described[call.checkpoint]
+        made = function(
+            {n: self._into(value, entry["inputs"][n]["axes"]) for n, value in inputs.items()}
+        )
         outputs = {name: output["axes"] for name, output in entry["outputs"].items()}
         wanted = [name for name in outputs if not name.endswith("_after")] or list(outputs)
         if not isinstance(made, Mapping):
@@ -120,15 +145,17 @@ def verify_module(
     with the block's first input by default. `layout` is its order of the axes of tensors by head,
     such as "btnh"; `rope` is "half" as in HuggingFace, or "interleaved" where it turns neighbours:
     rows of q and k, and heads that come in or go out, are put in that order. Operands are on the
-    device of its parameters. `options` are of verify().
+    device of its parameters. `options` are of verify(); `backward=True` is for modules that
+    autograd goes back through.
     """
     if rope not in ("half", "interleaved"):
         raise ValueError(f"rope is {rope!r}, expected half or interleaved")
     document = load_json(recording_folder(Path(recording)) / "recording.json")
     described = {entry["id"]: entry for entry in document["checkpoints"]}
     adapted = _Adapted(
-        module, names, call or _first_input, layout, rope == "interleaved", described
-    )
+        module, names, call or _first_input, layout, rope == "interleaved", described,
+        backward=bool(options.get("backward")),
+    )  # fmt: skip
 
     def function(inputs: Any, weights: Any, params: Any, call: Call) -> Any:
         return adapted(inputs, weights, params, call)
@@ -136,6 +163,21 @@ def verify_module(
     own = next(itertools.chain(module.parameters(), module.buffers()), None)
     options = {"device": None if own is None else own.device} | options
     return verify(function, recording, checkpoint, block=block, **options)
+
+
+def _calls(module: Any, call: Callable[..., Any]) -> Any:
+    """A module whose call is `call` of the other one."""
+    import torch
+
+    class Calls(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = module
+
+        def forward(self, given: dict[str, Any], params: dict[str, Any]) -> Any:
+            return call(self.held, given, params)
+
+    return Calls()
 
 
 def _first_input(module: Any, inputs: dict[str, Any], _params: dict[str, Any]) -> Any:

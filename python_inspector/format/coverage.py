@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .recording import is_recorded_alone
 from .safetensors_file import read_header
 from .strict_json import load_json
 from .validate import RECORDING, find_recordings
@@ -58,7 +59,7 @@ def coverage(folders: Iterable[Path]) -> list[Row]:
         dtype = recording["provenance"]["dtype"]
         for checkpoint in recording["checkpoints"]:
             block = checkpoint["block"]
-            if block == "module":
+            if is_recorded_alone(block):
                 continue
             for name, value in _values(folder, recording, checkpoint):
                 row = rows.setdefault((block, name), Row(block, name))

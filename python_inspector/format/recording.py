@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 from ..errors import FormatError
 
 FORMAT = "plumbline-recording"
-VERSION = 2
-READABLE = (1, 2)
-"""Versions that are understood: version 1 says nothing of simulated kernels."""
+VERSION, WITH_BACKWARD = 2, 3
+"""What is written; the second where there are gradients."""
+BACKWARD = "backward"
 
 MODES = ("whole", "decode", "chunked", "padded", "padded-decode")
 AXES = (
@@ -295,6 +295,8 @@ class Checkpoint:
     """How many times larger an error of the main input is in the output; None where not known."""
     bugs: list[BugRef] = field(default_factory=list)
     """Planted in the call's own trace, where it has no native block."""
+    remarks: tuple[str, ...] = ()
+    """Of gradients, what a verdict on them says."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {"id": self.id, "block": self.block, "path": self.path}
@@ -305,6 +307,8 @@ class Checkpoint:
             tail["amplification"] = self.amplification
         if self.bugs:
             tail["bugs"] = [bug.to_json() for bug in self.bugs]
+        if self.remarks:
+            tail["remarks"] = list(self.remarks)
         return entry | {
             "call": self.call,
             "step": self.step,
@@ -345,6 +349,30 @@ class Contract:
 def checkpoint_id(path: str, function: str | None, call: int) -> str:
     """`model.layers.0.self_attn:sdpa#0`, or `model.norm#0` where a module itself was called."""
     return f"{path}{'' if function is None else ':' + function}#{call}"
+
+
+def backward_id(forward: str) -> str:
+    """Of the backward of the checkpoint `forward`."""
+    return f"{forward}/{BACKWARD}"
+
+
+def backward_kind(block: str) -> str:
+    return f"{block}.{BACKWARD}"
+
+
+def is_backward(kind: str) -> bool:
+    return kind.endswith(f".{BACKWARD}")
+
+
+def is_recorded_alone(kind: str) -> bool:
+    """Whether the recording alone judges a block, as nothing native computes it."""
+    return kind == "module" or is_backward(kind)
+
+
+def call_of(id: str) -> str:
+    """What warnings call the calls of a checkpoint's path and function: its id without number."""
+    name, _, call = id.rpartition("#")
+    return backward_id(name) if call.endswith(f"/{BACKWARD}") else name
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -23,8 +23,10 @@ from .payload import OutputFile, require_same_weights
 from .recording import (
     FORMAT,
     VERSION,
+    WITH_BACKWARD,
     Checkpoint,
     Contract,
+    is_backward,
     plain,
 )
 from .recording_text import recording_text
@@ -226,9 +228,10 @@ class RecordingWriter:
     def _save_json(self, header: dict[str, Any], files: dict[str, Any]) -> int:
         if missing := {"name", "provenance", "config", "network"} - header.keys():
             raise FormatError(f"the header lacks {', '.join(sorted(missing))}")
+        backward = any(is_backward(it["block"]) for it in self._checkpoints.values())
         recording = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": WITH_BACKWARD if backward else VERSION,
             "name": header["name"],
             "provenance": header["provenance"]
             | {"notes": header["provenance"].get("notes", {}) | self._notes}

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import torch
 
-from ..format.recording import BugRef, MemberRef
+from ..format.recording import BugRef, MemberRef, is_recorded_alone
 from ..format.sampled import is_sampled
 from ..format.writer import TakesTensors
 from ..taps.calls import Block
@@ -31,7 +31,7 @@ def judgement_of(
     members: bool = True,
 ) -> Judgement | None:
     """Of a call without a native block whose outputs are stored whole; None for any other."""
-    if block.kind != "module" or not options.bugs:
+    if not is_recorded_alone(block.kind) or not options.bugs:
         return None
     if reruns.simulated is None or reruns.oracle is None:
         return None

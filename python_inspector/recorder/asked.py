@@ -73,6 +73,12 @@ def _check_proof(proof: Proof) -> None:
         raise RecordError(
             f"[record] spread is {proof.spread}; it counts simulated kernels, 0 for none"
         )
+    if proof.backward and not (proof.spread and proof.oracle):
+        raise RecordError(
+            "[record] backward needs an oracle and simulated kernels, without which no gradient is "
+            f"judged: oracle=True (it is {proof.oracle!r}) and spread above 0 (it is "
+            f"{proof.spread})"
+        )
 
 
 def _check_rows(model: torch.nn.Module, what: What, proof: Proof) -> None:

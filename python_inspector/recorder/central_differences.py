@@ -15,79 +15,83 @@ import torch
 from ..trace.given import Given, GivenError, Replay, UnliftableError
 from ..trace.lift import LiftError
 from ..trace.replay import run_lifted, run_watched
-from .gradients import COTANGENT, Gradients, d_of
-from .one_call import Arguments, Kept, undisturbed
+from ..trace.reruns import Reruns
+from .gradients import Gradients, d_of
+from .one_call import Arguments, undisturbed
 
 DIRECTIONS = 16
 STEPS = (1e-5, 1e-6, 1e-7)
-"""Of the operand's mean magnitude. A smaller one tells a border that was crossed from a gradient
-that is wrong."""
+"""Of the mean magnitude of what has a gradient. A smaller one tells a border that was crossed from
+a gradient that is wrong."""
 MOST = 1e-5
 """Of the gradient's norm. Right ones are within 5e-7; a term that is missing is above 1e-2."""
 ROUNDING = 1e-14
 """Of all that the outputs add up to."""
 
 
-def bad_oracle(gradients: Gradients, arguments: Arguments, kept: Kept) -> str:
-    """Of a recorded call why its float64 gradients are not believed; "" where they are.
+def bad_oracle(
+    gradients: Gradients, arguments: Arguments, reruns: Reruns
+) -> tuple[str, tuple[str, ...]]:
+    """Of a recorded call why its float64 gradients are not believed, "" where they are, and what
+    is in doubt.
 
     torch's own formulas are right: where they alone are asked, and where there are no differences,
-    what is found is one of the call's doubts.
+    what is found is such a doubt.
     """
     try:
-        found = _disagreement_of(gradients, arguments, kept)
+        found = _disagreement_of(gradients, arguments, reruns)
     except (GivenError, LiftError, UnliftableError) as error:
         found = f"gradients of the reference are not held to differences: {error}"
     else:
         if found and gradients.functions:
             whose = " or ".join(gradients.functions)
-            return f"bad oracle: {found}: the backward of {whose} is not that of its forward"
+            return f"bad oracle: {found}: the backward of {whose} is not that of its forward", ()
         found = f"{found}: something inside stops gradients (detach, no_grad)" if found else ""
-    kept.doubts += (found,) if found else ()
-    return ""
+    return "", (found,) if found else ()
 
 
-def _disagreement_of(gradients: Gradients, arguments: Arguments, kept: Kept) -> str:
-    exact = {name: t for name, (t, _) in (kept.reruns.oracle or {}).items()}
-    given = Given(unliftable=set(kept.reruns.given.unliftable if kept.reruns.given else ()))
+def _disagreement_of(gradients: Gradients, arguments: Arguments, reruns: Reruns) -> str:
+    exact = {name: t for name, (t, _) in (reruns.oracle or {}).items()}
+    given = Given(unliftable=set(reruns.given.unliftable if reruns.given else ()))
     args, kwargs = arguments
     with undisturbed():
         run_watched(given)(gradients.loss, args, kwargs, [gradients.module])
         if given.opaque or not exact:
             return ""  # what an operation gives is held there, and the verdict says so
 
-        def loss(arguments: Arguments) -> float:
+        def loss(arguments: Arguments) -> tuple[float, float]:
             replay = Replay(given)
             args, kwargs = arguments
             run = run_lifted(gradients.loss, args, kwargs, [gradients.module], replay=replay)
-            return float(run.result)
+            whole, terms = run.result.tolist()
+            return whole, terms
 
-        sizes = [
-            float((exact[name] * g.double()).abs().sum())
-            for name, g in kwargs[COTANGENT].items()
-            if name in exact
-        ]
-        return _disagreement(gradients, arguments, exact, loss, ROUNDING * sum(sizes))
+        return _disagreement(gradients, arguments, exact, loss)
 
 
 def _disagreement(
     gradients: Gradients,
     arguments: Arguments,
     exact: Mapping[str, torch.Tensor],
-    loss: Callable[[Arguments], float],
-    rounding: float,
+    loss: Callable[[Arguments], tuple[float, float]],
 ) -> str:
+    """`loss`: what the outputs add up to, and all that is added up for it."""
     operands = [it for it in gradients.operands(arguments).items() if d_of(it[0]) in exact]
-    here, dice = loss(arguments), torch.Generator().manual_seed(1)
+    here, terms = loss(arguments)
+    rounding, dice = ROUNDING * terms, torch.Generator().manual_seed(1)
     for i in range(max(DIRECTIONS, len(operands))):
         name, x = operands[i % len(operands)]
         gradient = exact[d_of(name)]
         v = torch.randn(x.shape, generator=dice, dtype=torch.float64, device="cpu").to(x.device)
-        v *= gradient != 0  # a padding row changes the outputs, and has no gradient by definition
+        moved = gradient != 0
+        v *= moved  # a padding row changes the outputs, and has no gradient by definition
+        size = float(x.double()[moved].abs().mean()) if bool(moved.any()) else 0.0
         said, norm = float((gradient * v).sum()), float(gradient.norm())
         for h in STEPS:
-            step = h * (float(x.double().abs().mean()) + 1e-3)
-            up, down = (loss(gradients.moved(arguments, name, side * step * v)) for side in (1, -1))
+            step = h * (size + 1e-3)
+            up, down = (
+                loss(gradients.moved(arguments, name, side * step * v))[0] for side in (1, -1)
+            )
             found = (up - down) / (2 * step)
             off = abs(found - said)
             bends = abs(up - 2 * here + down) / step

@@ -9,11 +9,19 @@ import torch
 from .. import interrupts
 from ..format.axes import Named
 from ..format.contract_words import spelled
-from ..format.recording import ChainedRef, Checkpoint, OutputRef, TensorRef, checkpoint_id
+from ..format.recording import (
+    ChainedRef,
+    Checkpoint,
+    OutputRef,
+    TensorRef,
+    backward_id,
+    checkpoint_id,
+)
 from ..format.writer import RecordingWriter
 from ..taps.calls import Block
 from ..trace.reruns import Reruns
 from .alternatives import bug_refs, member_refs
+from .backward_calls import Backward
 from .chain import Chain
 from .difference import difference
 from .operands import Operands
@@ -51,6 +59,7 @@ class Checkpoints:
         reruns: Reruns,
         *,
         recorded: bool,
+        backward: Backward | None = None,
     ) -> None:
         """A block whose call, in forward call `step` of the model, gave `results`; one that is not
         `recorded` is counted."""
@@ -85,6 +94,41 @@ class Checkpoints:
                 bugs=bug_refs(self._writer, reruns.judgement, outputs),
             )
         )
+        self._outputs.spreads.settle_many()
+        if backward is not None:
+            self._add_backward(step, path, function, call, backward)
+
+    def _add_backward(
+        self, step: int, path: str, function: str | None, call: int, made: Backward
+    ) -> None:
+        """Behind the checkpoint of the forward, with the inputs as the call got them."""
+        id, block = backward_id(checkpoint_id(path, function, call)), made.block
+        contract = spelled(block.contract, made.reruns.words)
+        self._operands.declare(contract)
+        outputs = {
+            name: self._outputs.store(id, name, block, named, made.reruns)
+            for name, named in made.outputs.items()
+        }
+        for name, output in outputs.items():
+            output.members = member_refs(self._writer, made.reruns.judgement, name)
+            output.labels = made.labels.get(name)
+        checkpoint = Checkpoint(
+            id=id,
+            block=block.kind,
+            path=path,
+            function=function,
+            call=call,
+            step=step,
+            contract=contract,
+            params=block.params,
+            inputs=made.stored,
+            weights=self._operands.weights(path, block.weights),
+            outputs=outputs,
+            trace=self._trace(made.reruns),
+            bugs=bug_refs(self._writer, made.reruns.judgement, outputs),
+            remarks=made.remarks,
+        )
+        self._writer.checkpoint(checkpoint)
         self._outputs.spreads.settle_many()
 
     def _store_outputs(

@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ COTANGENT, WEIGHTS = "cotangent", "weights"
 _WORDS = re.compile(r"[._\d]+")
 _STATISTICS = ("running_mean", "running_var")
 """torch has no gradient of these: as a batch norm calls them."""
+Place = tuple[Any, ...]
+"""Of a tensor's elements."""
 _Test = Callable[[torch.Tensor], bool]
 _LEFT_OUT: dict[str, tuple[str, _Test]] = {
     "mask": ("a mask", lambda t: t.unique().numel() <= 2),
@@ -54,18 +57,44 @@ def d_of(name: str) -> str:
     return f"d_{name}"
 
 
+def is_gradient(output: str) -> bool:
+    return output.startswith("d_")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a recording calls a call, its operands and its results; others are no part of it."""
+
+    call: str
+    operands: Mapping[Place, str]
+    results: Mapping[str, str]
+    """By their path in what is returned."""
+
+
 class Gradients:
     """Which gradients `like` has, and the functions that return them with its outputs."""
 
-    def __init__(self, like: Torch, arguments: Arguments, weights: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        like: Torch,
+        arguments: Arguments,
+        weights: Mapping[str, Any],
+        names: Names | None = None,
+    ) -> None:
         """`arguments` and `weights` are those of one case; others have the same form."""
-        self.name = name_of(like)
+        self.name = name_of(like) if names is None else names.call
         self.call, self.module = callable_of(like, {})
         self._like = like if isinstance(like, torch.nn.Module) else None
         self._given = frozenset(weights if self._like is not None else ())
         self._parameters = {} if self._like is None else _floating(self._like)
+        self._recorded = names
         whole = self._whole(arguments, weights)
-        self._places, self.left_out = _differentiated(whole, self._bound(whole))
+        self._places, self.left_out = _differentiated(whole, self._bound(whole), names)
+        if names is not None:
+            found = {n: names.operands.get(place_of(p)) for n, p in self._parameters.items()}
+            given = {None, *self._places.values()}  # such a weight is an argument, too
+            self._parameters = {n: p for n, p in self._parameters.items() if found[n] not in given}
+        self._called = {n: self._name(p, n) for n, p in self._parameters.items()}
         self.functions: list[str] = []
         """The classes of autograd.Function that `like` goes through."""
         self._asked: frozenset[str] | None = None
@@ -83,29 +112,33 @@ class Gradients:
         with undisturbed():
             made = run_as_it_is(self._forward, args, kwargs, [self.module]).result
         normals = Normals(f"cotangent {seed}")  # no operand's: one of a usual seed may be equal
-        outputs, host = differentiable_by_name(made).items(), torch.device("cpu")
+        outputs, host = self._outputs(made).items(), torch.device("cpu")
         drawn = {n: normals.draw(y.shape, host).to(y) for n, y in outputs if _is_float(y)}
         return args, {**kwargs, COTANGENT: drawn}
 
     def loss(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The sum of outputs times cotangents."""
+        """The sum of outputs times cotangents, and that of what is added up."""
         cotangent = kwargs.pop(COTANGENT)
-        made = differentiable_by_name(self._forward(*args, **kwargs))
-        return torch.stack([(made[n].double() * g).sum() for n, g in cotangent.items()]).sum()
+        made = self._outputs(self._forward(*args, **kwargs))
+        terms = [made[name].double() * g for name, g in cotangent.items()]
+        sums = [torch.stack([it.sum(), it.abs().sum()]) for it in terms]
+        return torch.stack(sums).sum(0)
 
     def operands(self, arguments: Arguments) -> dict[str, torch.Tensor]:
         """What gradients are asked of, by name."""
         xs = _Leaves(self._places)
         xs.made = lambda t: t
         xs.of_call(*arguments)
-        return xs.found | arguments[1].get(WEIGHTS, {})
+        weights = arguments[1].get(WEIGHTS, {})
+        return xs.found | {self._called.get(name, name): t for name, t in weights.items()}
 
     def moved(self, arguments: Arguments, name: str, by: torch.Tensor) -> Arguments:
         """The judged function's arguments with one that is differentiated elsewhere, in float64."""
         args, kwargs = arguments
-        weights = kwargs.get(WEIGHTS, {})
-        if self._like is not None and name in weights:
-            return args, {**kwargs, WEIGHTS: {**weights, name: weights[name].double() + by}}
+        weights = kwargs.get(WEIGHTS, {}) if self._like is not None else {}
+        for own in weights:
+            if self._called.get(own, own) == name:
+                return args, {**kwargs, WEIGHTS: {**weights, own: weights[own].double() + by}}
         xs = _Leaves({path: own for path, own in self._places.items() if own == name})
         xs.made = lambda t: t.double() + by
         return xs.of_call(args, kwargs)
@@ -160,11 +193,12 @@ class Gradients:
         cotangent = kwargs.pop(COTANGENT)
         xs = _Leaves(self._places)
         with torch.enable_grad():
-            weights = {n: xs.leaf(n, t) for n, t in kwargs.pop(WEIGHTS, {}).items()}
+            own = kwargs.pop(WEIGHTS, {})
+            weights = {n: xs.leaf(self._called.get(n, n), t) for n, t in own.items()}
             args, kwargs = xs.of_call(args, kwargs)
             if self._like is not None:
                 kwargs[WEIGHTS] = weights
-            made = differentiable_by_name(self._forward(*args, **kwargs))
+            made = self._outputs(self._forward(*args, **kwargs))
             if self._asked is None:
                 self.functions = sorted(set(_functions_behind(made.values())))
             return self._with_gradients(made, xs.found, cotangent)
@@ -201,7 +235,8 @@ class Gradients:
             made = run_as_it_is(self._both, args, kwargs, [self.module]).result
             plain = {name: it for name, it in kwargs.items() if name != COTANGENT}
             template = template_of(run_as_it_is(self._forward, args, plain, [self.module]).result)
-        asked = [d_of(name) for name in (*self._places.values(), *kwargs.get(WEIGHTS, ()))]
+        weights = [self._called.get(name, name) for name in kwargs.get(WEIGHTS, ())]
+        asked = [d_of(name) for name in (*self._places.values(), *weights)]
         names = frozenset(name for name in asked if name in made)
         if not names:
             raise RecordError(
@@ -210,6 +245,17 @@ class Gradients:
             )
         self.left_out += tuple(f"{name} (no gradient)" for name in asked if name not in names)
         return template, names
+
+    def _name(self, t: torch.Tensor, otherwise: str) -> str:
+        return otherwise if self._recorded is None else self._recorded.operands[place_of(t)]
+
+    def _outputs(self, result: Any) -> dict[str, torch.Tensor]:
+        """By name; of a recorded call those that are recorded."""
+        found = differentiable_by_name(result)
+        if self._recorded is None:
+            return found
+        names = self._recorded.results
+        return {names[path]: t for path, t in found.items() if path in names}
 
     def _whole(self, arguments: Arguments, weights: Mapping[str, Any]) -> Arguments:
         """With the weights that a function is given."""
@@ -220,7 +266,8 @@ class Gradients:
         """Arguments by name; UsageError where these are names of something else."""
         bound = bound_arguments(self.call, *arguments)
         for name in bound:
-            if name == COTANGENT or name in self._parameters or (self._like and name == WEIGHTS):
+            taken = name in self._parameters and self._recorded is None
+            if name == COTANGENT or taken or (self._like and name == WEIGHTS):
                 raise UsageError(
                     f"backward=True: an argument of {self.name} is called {name!r}, as "
                     f"{'a parameter is' if name in self._parameters else 'what it adds'}"
@@ -278,8 +325,14 @@ def _fresh(t: torch.Tensor) -> torch.Tensor:
     return t.detach().requires_grad_()
 
 
+def place_of(t: torch.Tensor) -> Place:
+    """Where its elements are: the same of a tensor and of what is the same without a graph."""
+    storage = t.untyped_storage()._cdata
+    return storage, t.storage_offset(), tuple(t.shape), t.stride(), t.dtype
+
+
 def _differentiated(
-    arguments: Arguments, bound: Mapping[str, Any]
+    arguments: Arguments, bound: Mapping[str, Any], recorded: Names | None = None
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """By their place the names of what gradients are asked of, and what is left out, and why."""
     names = {id(t): path for name, value in bound.items() for path, t in leaves(value, name)}
@@ -291,6 +344,10 @@ def _differentiated(
             if not _is_float(t) or not t.numel() or names[id(t)] in places.values():
                 continue
             name = names[id(t)]
+            if recorded is not None:
+                if place_of(t) not in recorded.operands:
+                    continue
+                name = recorded.operands[place_of(t)]
             if why := _left_out(name, t.detach()):
                 left_out.append(f"{d_of(name)} ({why})")
             else:

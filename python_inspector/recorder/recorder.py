@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from .. import interrupts
 from ..errors import RecordWarning
 from ..format.axes import Named, by_dimensions
-from ..format.recording import TensorRef, checkpoint_id
+from ..format.recording import TensorRef, backward_id, checkpoint_id
 from ..format.summary import Summary
 from ..format.writer import RecordingWriter
 from ..models import dispatch
@@ -30,6 +30,7 @@ from ..trace.given import Given
 from ..trace.replay import Again, Rerun, Runner, aside, is_aside, run_watched
 from ..trace.reruns import Reruns
 from . import provenance
+from .backward_calls import Backward, backward_of, has_backward
 from .chain import Chain, is_of_chain
 from .checkpoints import Checkpoints
 from .misfits import ATTENTION, Misfit, Misfits
@@ -69,6 +70,7 @@ class Recorder:
         self._thread = threading.get_ident()
         self._operands = Operands(model, writer)
         self._rerunner = Rerunner(options, taps, self.warn)
+        self._differentiated_calls: set[str] = set()
         self._outputs = OutputStore(writer, options, self._operands.key, self.warn)
         self._checkpoints = Checkpoints(writer, self._operands, self._outputs, self._chain)
 
@@ -105,15 +107,17 @@ class Recorder:
             if taken is None:
                 return
             block, again = taken
-            reruns, stored = Reruns(), {}
+            reruns, stored, backward = Reruns(), {}, None
             if self._is_recorded:
                 if again is not None:
                     self._forget_losses()
                     reruns = self._rerun(path, function, block, again)
+                    backward = self._differentiated(path, function, block, again)
                 stored = self._operands.refs(block.inputs)
             elif again is not None:
                 self._settle(block, again)
-            self._add(path, function, block, stored, block.outputs(result, _same), reruns)
+            results = block.outputs(result, _same)
+            self._add(path, function, block, stored, results, reruns, backward)
 
     def call_function(
         self, tap: FunctionTap, original: Callable[..., Any], args: Any, kwargs: Any
@@ -257,7 +261,7 @@ class Recorder:
             self._open_as(frame, function, *described)
             fits = True
         if not fits:
-            frame.block = frame.reruns = None
+            frame.block = frame.reruns = frame.backward = None
             self._open_as(frame, function, *any_way)
 
     def _open_as(
@@ -287,6 +291,7 @@ class Recorder:
             with truncation.keeping(outermost):
                 frame.reruns = self._rerun(frame.path, function, block, again)
             frame.stored = self._operands.refs(block.inputs)
+            frame.backward = self._differentiated(frame.path, function, block, again)
         else:
             self._settle(block, again)
 
@@ -339,6 +344,26 @@ class Recorder:
             self.on_judgement(seed, block, again, reruns)
         return reruns
 
+    def _differentiated(
+        self, path: str, function: str | None, block: Block, again: Again
+    ) -> Backward | None:
+        """The backward of the first call of this path and function that is recorded."""
+        if not self.options.proof.backward or not has_backward(block):
+            return None
+        call = checkpoint_id(path or "model", function, 0)
+        if call in self._differentiated_calls:
+            return None
+        self._differentiated_calls.add(call)
+        number = self._checkpoints.next_call(path, function)
+        id = backward_id(checkpoint_id(path or "model", function, number))
+        try:
+            made = backward_of(block, again, id, self._rerunner, bugs=self.on_judgement is None)
+        except Exception as error:  # of code that cannot be differentiated: its forward can be used
+            self.warn(f"{id} is not recorded: {type(error).__name__}: {error}")
+            return None
+        made.stored = self._operands.refs(made.block.inputs)
+        return made
+
     def _close(self, frame: Frame, function: str | None, result: Any) -> None:
         block = frame.block
         assert block is not None
@@ -349,16 +374,19 @@ class Recorder:
             results = block.outputs(result, _same)
         if block.states is not None:
             self._leave_to_parts(frame, block.states, results)
-        self._add(frame.path, function, block, frame.stored, results, frame.reruns or Reruns())
+        reruns, backward = frame.reruns or Reruns(), frame.backward
+        if backward is not None:
+            backward.stored = frame.stored | backward.stored  # with what attention found out
+        self._add(frame.path, function, block, frame.stored, results, reruns, backward)
 
     def _add(
         self, path: str, function: str | None, block: Block, stored: dict[str, TensorRef],
-        results: dict[str, Named], reruns: Reruns,
+        results: dict[str, Named], reruns: Reruns, backward: Backward | None = None,
     ) -> None:  # fmt: skip
-        recorded = self._is_recorded
         self._checkpoints.add(
-            self._step, path, function, block, stored, results, reruns, recorded=recorded
-        )
+            self._step, path, function, block, stored, results, reruns,
+            recorded=self._is_recorded, backward=backward,
+        )  # fmt: skip
 
     def _add_attention(self, frame: Frame, block: Block, where: str) -> None:
         """What the attention function inside of a block found out."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..errors import HarnessError
+from ..format.recording import call_of, is_recorded_alone
 from ..native import judge_library
 from ..taps.architectures import Taps
 from ..taps.calls import Block
@@ -23,7 +24,7 @@ class Rerunner:
     def __init__(self, options: Options, taps: Taps, warn: Callable[[str], None]) -> None:
         self._options = options
         self._taps = taps
-        self._warn = warn
+        self.warn = warn
         self._told = False
 
     def reruns(self, block: Block, again: Again, seed: str, *, first: bool, bugs: bool) -> Reruns:
@@ -32,27 +33,30 @@ class Rerunner:
         if not self._options.proof.oracle:
             return Reruns()
         repeat = first and not block.of_rows  # other products may be used for fewer rows
-        reruns = self._described(block, again, seed, repeat)
-        if self._has_judge(block):
-            reruns.judgement = judgement_of(
-                block, again, reruns, self._options, seed, bugs=first and bugs
-            )
+        reruns = self.rerun(block, again, seed, repeat=repeat)
+        self.judge(block, again, reruns, seed, bugs=first and bugs)
         return reruns
+
+    def judge(self, block: Block, again: Again, reruns: Reruns, seed: str, *, bugs: bool) -> None:
+        """Other ways to round, and bugs, of a call that the recording alone judges."""
+        if self._has_judge(block):
+            reruns.judgement = judgement_of(block, again, reruns, self._options, seed, bugs=bugs)
 
     def _has_judge(self, block: Block) -> bool:
         """Says so once where there is none for a block that needs one."""
-        if block.kind != "module" or not self._options.bugs:
+        if not is_recorded_alone(block.kind) or not self._options.bugs:
             return False
         try:
             judge_library()
         except HarnessError as error:
             if not self._told:
-                self._warn(f"other roundings and bugs are not sought: {error}")
+                self.warn(f"other roundings and bugs are not sought: {error}")
             self._told = True
             return False
         return True
 
-    def _described(self, block: Block, again: Again, seed: str, repeat: bool) -> Reruns:
+    def rerun(self, block: Block, again: Again, seed: str, *, repeat: bool) -> Reruns:
+        """The oracle, simulated kernels and, where it is to `repeat`, the same once more."""
         runs = self._options.proof.spread
         operands = [t for t, _ in block.inputs.values()] + list(block.weights.values())
         inside = Inside.of(self._options.inside, operands)
@@ -64,7 +68,7 @@ class Rerunner:
             except LiftError as error:
                 if self._taps.architecture is not None:
                     raise
-                reruns, warnings = Reruns(), [f"{seed.rpartition('#')[0]} has no oracle: {error}"]
+                reruns, warnings = Reruns(), [f"{call_of(seed)} has no oracle: {error}"]
         else:
             settle = partial(block.settle, block)
             reruns, warnings = rerun_anything(
@@ -75,5 +79,5 @@ class Rerunner:
                 if named[0].is_floating_point():
                     block.valid[name] = (~elements.mask, named[1])
         for text in warnings:
-            self._warn(text)
+            self.warn(text)
         return reruns

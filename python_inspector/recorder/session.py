@@ -22,6 +22,7 @@ from ..taps.options import Proof, What
 from ..versions import newer_than_proven
 from . import guards, provenance
 from .asked import asked_options
+from .backward_calls import SEED
 from .internals import OperationMode
 from .patches import function_patches
 from .recorder import Recorder
@@ -145,6 +146,8 @@ def _introduce(recorder: Recorder, warnings: list[str]) -> None:
             "which its taps are named after: what no tap describes is recorded as blocks of kind "
             f"`module`{newer_than_proven()}"
         )
+    if recorder.options.proof.backward:
+        recorder.writer.note(cotangents={"distribution": "normal", "seed": SEED})
     if recorder.options.proof.oracle is False:
         recorder.writer.note(oracle=False)
         recorder.warn("recorded without the float64 oracle: the reference counts as exact")

@@ -167,6 +167,8 @@ class Frame:
     block: Block | None = None
     stored: dict[str, TensorRef] = field(default_factory=dict)
     reruns: Reruns | None = None
+    backward: Any = None
+    """Of the call, what becomes a checkpoint behind its own."""
     internals: Internals | None = None
     keep: tuple[str, ...] = ()
     seen: Counter[str] = field(default_factory=Counter)

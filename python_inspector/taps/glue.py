@@ -42,14 +42,16 @@ def after_glu_mlp(recorder: Recorder, frame: Frame, result: Any) -> None:
     if module is None or any(child not in children for child in frame.keep):
         return
     outer = {child: children[child][1] for child in frame.keep if child != "down_proj"}
-    parts = tuple(outer.values())
-    gate, up = parts if len(parts) == 2 else parts[0].chunk(2, dim=-1)
+    values = tuple(outer.values())
+    parts = values if len(values) == 2 else values[0].chunk(2, dim=-1)
 
-    def run(outer: dict[str, torch.Tensor]) -> Any:
-        with stubbed(module, {**outer, "down_proj": identity}):
-            return module.forward(next(iter(outer.values())))
+    def run(parts: tuple[torch.Tensor, ...]) -> Any:
+        given = parts if len(outer) == 2 else (torch.cat(parts, dim=-1),)
+        stubs = dict(zip(outer, given, strict=True))
+        with stubbed(module, {**stubs, "down_proj": identity}):
+            return module.forward(given[0])
 
-    record_glu_activation(recorder, frame, (gate, up), run, outer)
+    record_glu_activation(recorder, frame, parts, run)
 
 
 def record_glu_activation(
@@ -57,9 +59,8 @@ def record_glu_activation(
     frame: Frame,
     parts: tuple[torch.Tensor, ...],
     run: Callable[[Any], Any],
-    given: Any,
 ) -> None:
-    """act(gate) * up as a block: `parts` are gate and up, `run(given)` computes it again."""
+    """act(gate) * up as a block: `parts` are gate and up, `run(parts)` computes it again."""
     name = activation_of(frame.module)
     if name is None:
         return
@@ -68,7 +69,7 @@ def record_glu_activation(
     block = Block("glu_activation", inputs, only_out(axes), {"function": name})
     product = first_argument(frame.children["down_proj"][0])
     recorder.record(
-        frame.path, "glu_activation", block, product, lambda runner: runner(run, (given,), {})
+        frame.path, "glu_activation", block, product, lambda runner: runner(run, (parts,), {})
     )
 
 

@@ -82,6 +82,9 @@ class Proof:
     with what they gave in the run (recorder/chain.py)."""
     chain_elsewhere: bool = False
     """Without what a chained recording of the same run holds."""
+    backward: bool = False
+    """The gradients of the first call of each path and function that is recorded, too
+    (recorder/backward_calls.py)."""
     contract: str | None = None
     """What simulated kernels do inside, so that kernels may ("eager+sums-16",
     format/contract_words.py); checkpoints where it changes anything state it."""

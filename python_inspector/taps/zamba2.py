@@ -113,12 +113,13 @@ def after_mlp(recorder: Recorder, frame: Frame, result: Any) -> None:
     index = str(call_index(module, frame.call))
     gate_up = children["gate_up_proj"][1] + children[ADAPTERS][1]
 
-    def run(gate_up: torch.Tensor) -> Any:
+    def run(parts: tuple[torch.Tensor, ...]) -> Any:
+        gate_up = torch.cat(parts, dim=-1)
         outer = {"gate_up_proj": gate_up, "down_proj": identity}
         with stubbed(module, outer), stubbed(adapters, {index: 0.0}):
             return module.forward(gate_up, layer)
 
-    record_glu_activation(recorder, frame, gate_up.chunk(2, dim=-1), run, gate_up)
+    record_glu_activation(recorder, frame, gate_up.chunk(2, dim=-1), run)
 
 
 def shared_transformer(call: Call) -> Block:

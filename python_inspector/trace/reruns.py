@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..format.axes import Named
+from ..format.recording import call_of
 from . import products
 from .choices import any_doubt
 from .contracts import Inside
@@ -74,7 +75,7 @@ def rerun(
     Raises LiftError where there is no oracle.
     """
     inside = inside or Inside()
-    result, where = Reruns(inside=inside), seed.rpartition("#")[0]
+    result, where = Reruns(inside=inside), call_of(seed)
     warnings: list[str] = []
     if repeat:
         repeated = again(run_as_it_is)
@@ -106,7 +107,7 @@ def rerun_anything(
     An error that prevents an oracle becomes a warning.
     """
     given = Given(inside=inside or Inside())
-    result, where = Reruns(given=given), seed.rpartition("#")[0]
+    result, where = Reruns(given=given), call_of(seed)
     try:
         repeated, oracle = exactly(outputs, again, settle, given)
         if repeat:

@@ -1,0 +1,291 @@
+"""record(backward=True): gradients of the blocks of a model, recorded and judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from backward_of_blocks import FAULTS, Kernel, rms_norm
+from recorded import DTYPES, ids
+from safetensors.torch import load_file
+
+from python_inspector import Proof, RecordError, Verdict, What, record, tiny, verify, verify_module
+from python_inspector.cli.inspector import main
+from python_inspector.format.validate import find_recordings, validate
+
+RUNS = [(m, d) for d in DTYPES if d != "f16" for m in ("llama-a1", "gemma2-a4", "zamba2-a6")]
+FAST = Proof(backward=True, spread=8, bugs=False)
+
+
+def made(folder: Path, model: str, dtype: str, **what: Any) -> Path:
+    module = tiny.build(model, DTYPES[dtype])
+    out = folder / f"{model}-{dtype}"
+    with record(module, out, What(**what), FAST), torch.no_grad():
+        module(ids(module), use_cache=False)
+    return out
+
+
+@pytest.fixture(scope="module", params=RUNS, ids="-".join)
+def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model, dtype = request.param
+    layer = 1 if model == "zamba2-a6" else 0  # a hybrid one
+    return made(tmp_path_factory.mktemp("backward"), model, dtype, layers=(layer,))
+
+
+def document(recording: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((recording / "recording.json").read_text())
+    return read
+
+
+def backwards(recording: Path) -> list[dict[str, Any]]:
+    return [c for c in document(recording)["checkpoints"] if c["block"].endswith(".backward")]
+
+
+def judged(recording: Path, kernel: Kernel, block: str) -> list[Verdict]:
+    return verify(kernel, recording, block=f"{block}.backward", margins=False)
+
+
+@pytest.mark.sampled
+def test_what_was_recorded_passes(recording: Path, harness: Path) -> None:
+    assert find_recordings(recording) == [recording] and validate(recording) == []
+    assert document(recording)["version"] == 3
+    known = {c["id"]: c for c in backwards(recording)}
+    tensors = load_file(recording / "tensors.safetensors")
+
+    def itself(inputs: Any, weights: Any, params: Any, call: Any) -> Any:
+        outputs = known[call.checkpoint]["outputs"]
+        return {name: tensors[it["tensor"]] for name, it in outputs.items()}
+
+    verdicts = verify(itself, recording, "/backward$", margins=False)
+    assert len(verdicts) == len(known) > 15
+    assert not [str(it) for it in verdicts if not it.passed]
+
+
+@pytest.mark.sampled
+def test_backwards_by_hand_are_right_and_their_faults_are_seen(
+    recording: Path, harness: Path
+) -> None:
+    kinds = {c["block"].partition(".")[0] for c in backwards(recording)}
+    tried = {name: it for name, it in FAULTS.items() if it[0] in kinds}
+    assert len(tried) >= 4
+    for name, (block, right, wrong) in tried.items():
+        assert not [str(it) for it in judged(recording, right, block) if not it.passed], name
+        assert {it.status for it in judged(recording, wrong, block)} == {"fail"}, name
+
+
+# A backward as autograd makes it of a forward.
+
+
+class Norm(torch.autograd.Function):
+    """rms_norm as LLaMA has it, in float32 inside."""
+
+    mean = 1.0
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps
+        wide = x.float()
+        rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        return weight * (wide * rstd).to(x.dtype)
+
+    @classmethod
+    def backward(cls, ctx: Any, g: torch.Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        params = {"eps": ctx.eps, "weight_offset": 0, "rounding": "before"}
+        inputs = {"x": x, "cotangent.out": g}
+        made = rms_norm(inputs, {"weight": weight}, params, mean=cls.mean)
+        return made["d_x"].to(x.dtype), made["d_weight"].to(x.dtype), None
+
+
+class Wrong(Norm):
+    mean = 0.9
+
+
+def norm(inputs: Any, weights: Any, params: Any) -> torch.Tensor:
+    made: torch.Tensor = Norm.apply(inputs["x"], weights["weight"], params["eps"])
+    return made
+
+
+def wrong_norm(inputs: Any, weights: Any, params: Any) -> torch.Tensor:
+    made: torch.Tensor = Wrong.apply(inputs["x"], weights["weight"], params["eps"])
+    return made
+
+
+class NormModule(torch.nn.Module):
+    function = Norm
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.function.apply(x, self.gain, 1e-5)
+        return made
+
+
+class WrongModule(NormModule):
+    function = Wrong
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Norms, products and attention of one layer, in bf16."""
+    blocks = ("rms_norm", "linear", "sdpa", "rotary", "glu_mlp")
+    return made(tmp_path_factory.mktemp("small"), "llama-a1", "bf16", layers=(0,), blocks=blocks)
+
+
+def statuses(verdicts: list[Verdict]) -> set[str]:
+    return {it.status for it in verdicts}
+
+
+def test_a_function_is_judged_by_its_gradients(small: Path, harness: Path) -> None:
+    verdicts = verify(norm, small, block="rms_norm", backward=True, margins=False)
+    assert {it.block for it in verdicts} == {"rms_norm.backward"} and len(verdicts) == 3
+    assert statuses(verdicts) == {"pass"}
+    assert statuses(verify(wrong_norm, small, block="rms_norm", margins=False)) == {"pass"}
+    failed = verify(wrong_norm, small, block="rms_norm", backward=True, margins=False)
+    assert statuses(failed) == {"fail"}
+    assert all(it.reason.startswith("d_x: ") for it in failed)
+
+
+def test_a_module_is_judged_by_its_gradients(small: Path, harness: Path) -> None:
+    asked = {"names": {"gain": "weight"}, "backward": True, "margins": False}
+    assert statuses(verify_module(NormModule(), small, "rms_norm", **asked)) == {"pass"}
+    assert statuses(verify_module(WrongModule(), small, "rms_norm", **asked)) == {"fail"}
+
+
+def test_what_does_not_go_back_is_a_gradient_of_zero_or_an_error(
+    small: Path, harness: Path
+) -> None:
+    def detached(inputs: Any, weights: Any, params: Any, call: Any) -> torch.Tensor:
+        assert call.block == "rms_norm" and "/" not in call.checkpoint
+        return norm(inputs, weights, params).detach()
+
+    asked = {"backward": True, "margins": False}
+    assert statuses(verify(detached, small, block="rms_norm", **asked)) == {"fail"}
+    (verdict, *_) = verify(lambda i, w, p: {"k": i["q"]}, small, block="rotary", **asked)
+    assert verdict.status == "error" and "returned no q" in verdict.reason
+    with pytest.raises(ValueError, match="arrays is 'numpy'"):
+        verify(norm, small, arrays="numpy", backward=True)
+
+
+# The recording, and the harness on it.
+
+
+def test_gradients_are_named_by_what_they_are_of(small: Path) -> None:
+    found = {c["id"]: c for c in backwards(small)}
+    sdpa = found["model.layers.0.self_attn:sdpa#0/backward"]
+    assert (sdpa["block"], sdpa["path"], sdpa["call"]) == (
+        "sdpa.backward", "model.layers.0.self_attn", 0)  # fmt: skip
+    assert list(sdpa["outputs"]) == ["d_q", "d_k", "d_v"]
+    assert sdpa["outputs"]["d_k"]["axes"] == sdpa["inputs"]["k"]["axes"]
+    rotary = found["model.layers.0.self_attn:rotary#0/backward"]
+    assert {"cos", "sin", "cotangent.q", "cotangent.k"} <= rotary["inputs"].keys()
+    assert rotary["remarks"] == ["not judged: d_cos (a table)", "not judged: d_sin (a table)"]
+    mlp = found["model.layers.0.mlp#0/backward"]
+    assert mlp["outputs"]["d_gate_proj.weight"]["labels"] == ["out_channel", "in_channel"]
+    assert mlp["weights"].keys() == {f"{name}_proj.weight" for name in ("gate", "up", "down")}
+    assert document(small)["provenance"]["notes"]["cotangents"]["seed"] == 0
+    cotangent = load_file(small / "tensors.safetensors")[mlp["inputs"]["cotangent.out"]["tensor"]]
+    assert cotangent.unique().numel() > 100 and abs(cotangent.float().std() - 1) < 0.2
+
+
+def run_harness(*words: Any) -> tuple[int, str]:
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_harness_names_what_no_device_computes(small: Path, harness: Path) -> None:
+    code, text = run_harness(harness, "--device", "cpu", "--fixture", small)
+    assert code == 0 and 'no native block "rms_norm.backward"' in text
+    code, text = run_harness(harness, "--device", "cpu", "--fixture", small, "--direction=forward")
+    assert code == 0 and "unsupported" not in text
+    code, text = run_harness(harness, "--device", "cpu", "--fixture", small, "--direction=backward")
+    assert code != 0 and "unsupported wherever it was tried" in text
+    code, text = run_harness(harness, "--fixture", small, "--direction", "sideways")
+    assert code != 0 and "--direction" in text
+
+
+def edited(recording: Path, tmp_path: Path, change: Any) -> list[str]:
+    """What is found where the first checkpoint of gradients is changed."""
+    folder = tmp_path / "edited"
+    if not folder.exists():
+        shutil.copytree(recording, folder)
+    made = document(recording)
+    change(next(c for c in made["checkpoints"] if c["block"] == "rms_norm.backward"), made)
+    (folder / "recording.json").write_text(json.dumps(made))
+    return validate(folder)
+
+
+def test_the_reader_knows_the_names(small: Path, tmp_path: Path, harness: Path) -> None:
+    def other(word: str, change: Any) -> None:
+        (finding,) = edited(small, tmp_path, change)
+        assert word in finding
+
+    assert edited(small, tmp_path, lambda c, made: None) == []
+    other("there is no cotangent", lambda c, made: c["inputs"].pop("cotangent.out"))
+    other(
+        "is of no output of a rms_norm",
+        lambda c, made: c["inputs"].update({"cotangent.y": c["inputs"]["cotangent.out"]}),
+    )
+    other(
+        "is the gradient of no input or weight",
+        lambda c, made: c["outputs"].update(d_y=c["outputs"]["d_x"]),
+    )
+    other("path, function and call give", lambda c, made: c.update(id=c["id"][:-9]))
+    other("params: eps is missing", lambda c, made: c["params"].pop("eps"))
+    every = edited(small, tmp_path, lambda c, made: made.update(version=2))
+    assert any("belongs to version 3, version is 2" in finding for finding in every)
+
+
+def test_a_recording_without_gradients_is_as_before(tmp_path: Path) -> None:
+    model = tiny.build("llama-a1")
+    with record(model, tmp_path / "plain", proof=Proof.of("fast")), torch.no_grad():
+        model(ids(model))
+    assert document(tmp_path / "plain")["version"] == 2
+
+
+def test_the_first_recorded_call_has_gradients(tmp_path: Path, harness: Path) -> None:
+    """Also where it is not the first of all, with a cache, and on the command line."""
+    out = tmp_path / "made"
+    words = ["record", "--model", "tiny:llama-a1", "--tokens", "5", "--steps", "2"]
+    words += ["--layers", "0", "--blocks", "attention,rms_norm", "--calls", "1-2", "--backward"]
+    assert main([*words, "--effort", "fast", "--out", str(out)]) == 0
+    found = {c["id"]: c["step"] for c in backwards(out)}
+    assert found["model.layers.0.self_attn#1/backward"] == 1
+    assert set(found.values()) == {1}
+
+
+def test_rows_without_a_key_are_left_out_of_the_sums(tmp_path: Path, harness: Path) -> None:
+    """One left-padded row would leave nothing of a weight's gradient to judge."""
+    model = tiny.build("llama-a1", torch.bfloat16)
+    mask = torch.ones(2, 15, dtype=torch.long)
+    mask[0, :3] = 0
+    out = tmp_path / "padded"
+    what = What(layers=(0,), blocks=("attention", "decoder_layer"))
+    with record(model, out, what, FAST), torch.no_grad():
+        model(ids(model), attention_mask=mask, use_cache=False)
+    found = backwards(out)
+    assert len(found) == 2
+    for checkpoint in found:
+        assert any("is 0 in 3 of 30 rows" in text for text in checkpoint["remarks"])
+        assert all("valid" not in it for n, it in checkpoint["outputs"].items() if "weight" in n)
+
+
+def test_gradients_need_what_judges_them(tmp_path: Path, capsys: Any) -> None:
+    model = tiny.build("llama-a1")
+    for proof in (Proof(backward=True, spread=0), Proof(backward=True, oracle=False)):
+        with (
+            pytest.raises(RecordError, match="backward needs"),
+            record(model, tmp_path / "no", proof=proof),
+        ):
+            pass
+    words = ["record", "--model", "tiny:llama-a1", "--tokens", "5", "--backward"]
+    assert main([*words, "--effort", "none", "--out", str(tmp_path / "no")]) == 2
+    assert "--backward needs" in capsys.readouterr().err
