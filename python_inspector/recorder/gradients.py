@@ -61,6 +61,10 @@ def is_gradient(output: str) -> bool:
     return output.startswith("d_")
 
 
+class NoGradientError(RecordError):
+    """Nothing that is given to a call has a gradient."""
+
+
 @dataclass(frozen=True)
 class Names:
     """What a recording calls a call, its operands and its results; others are no part of it."""
@@ -91,9 +95,8 @@ class Gradients:
         whole = self._whole(arguments, weights)
         self._places, self.left_out = _differentiated(whole, self._bound(whole), names)
         if names is not None:
-            found = {n: names.operands.get(place_of(p)) for n, p in self._parameters.items()}
-            given = {None, *self._places.values()}  # such a weight is an argument, too
-            self._parameters = {n: p for n, p in self._parameters.items() if found[n] not in given}
+            own = self._parameters.items()
+            self._parameters = {n: p for n, p in own if place_of(p) in names.operands}
         self._called = {n: self._name(p, n) for n, p in self._parameters.items()}
         self.functions: list[str] = []
         """The classes of autograd.Function that `like` goes through."""
@@ -135,10 +138,11 @@ class Gradients:
     def moved(self, arguments: Arguments, name: str, by: torch.Tensor) -> Arguments:
         """The judged function's arguments with one that is differentiated elsewhere, in float64."""
         args, kwargs = arguments
-        weights = kwargs.get(WEIGHTS, {}) if self._like is not None else {}
-        for own in weights:
-            if self._called.get(own, own) == name:
-                return args, {**kwargs, WEIGHTS: {**weights, own: weights[own].double() + by}}
+        if self._like is not None:
+            weights = dict(kwargs.get(WEIGHTS, {}))
+            for own, t in weights.items():
+                weights[own] = t.double() + by if self._called.get(own, own) == name else t
+            kwargs = {**kwargs, WEIGHTS: weights}
         xs = _Leaves({path: own for path, own in self._places.items() if own == name})
         xs.made = lambda t: t.double() + by
         return xs.of_call(args, kwargs)
@@ -239,7 +243,7 @@ class Gradients:
         asked = [d_of(name) for name in (*self._places.values(), *weights)]
         names = frozenset(name for name in asked if name in made)
         if not names:
-            raise RecordError(
+            raise NoGradientError(
                 f"[check] backward=True: no output of {self.name} depends on a floating argument "
                 f"or parameter that has a gradient ({', '.join(asked) or 'there is none'})"
             )
@@ -303,7 +307,9 @@ class _Leaves:
         return given, {name: self._of(value, name) for name, value in kwargs.items()}
 
     def leaf(self, name: str, t: torch.Tensor) -> torch.Tensor:
-        """One tensor in two places is one leaf."""
+        """One tensor in two places is one leaf, and so is a weight that is an argument, too."""
+        if name in self.found:
+            return self.found[name]
         if id(t) not in self._known:
             self._known[id(t)] = t, self.made(t)
             self.found[name] = self._known[id(t)][1]

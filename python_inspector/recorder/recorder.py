@@ -33,6 +33,7 @@ from . import provenance
 from .backward_calls import Backward, backward_of, has_backward
 from .chain import Chain, is_of_chain
 from .checkpoints import Checkpoints
+from .gradients import NoGradientError
 from .misfits import ATTENTION, Misfit, Misfits
 from .operands import Operands
 from .outputs import OutputStore
@@ -358,6 +359,8 @@ class Recorder:
         id = backward_id(checkpoint_id(path or "model", function, number))
         try:
             made = backward_of(block, again, id, self._rerunner, bugs=self.on_judgement is None)
+        except NoGradientError:
+            return None
         except Exception as error:  # of code that cannot be differentiated: its forward can be used
             self.warn(f"{id} is not recorded: {type(error).__name__}: {error}")
             return None

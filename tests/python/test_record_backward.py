@@ -63,6 +63,8 @@ def test_what_was_recorded_passes(recording: Path, harness: Path) -> None:
 
     verdicts = verify(itself, recording, "/backward$", margins=False)
     assert len(verdicts) == len(known) > 15
+    products = [it["outputs"].keys() for it in known.values() if it["block"] == "matmul.backward"]
+    assert all(names == {"d_a", "d_b"} for names in products)  # keys are stored the other way round
     assert not [str(it) for it in verdicts if not it.passed]
 
 
