@@ -11,7 +11,25 @@ from .inputs import Case
 
 if TYPE_CHECKING:
     from ..recorder.callables import Torch
+    from ..recorder.gradients import Gradients
     from .how import How
+
+
+def with_cotangents(
+    like: Torch, cases: Sequence[Case], salt: int = 0
+) -> tuple[Gradients, list[Case]]:
+    """The gradients of `like`, and the cases with which they are asked for."""
+    from ..recorder.gradients import Gradients
+
+    gradients = Gradients(like, cases[0].arguments, cases[0].weights)
+    return gradients, [
+        replace(
+            case,
+            arguments=gradients.arguments(case.arguments, case.weights, salt + seed),
+            weights={},
+        )
+        for seed, case in enumerate(cases)
+    ]
 
 
 def differentiated(
@@ -29,15 +47,5 @@ def differentiated(
     for name, asked in refused.items():
         if asked:
             raise UsageError(f"backward=True and {name}= do not go together: leave one of them out")
-    from ..recorder.gradients import Gradients
-
-    gradients = Gradients(like, cases[0].arguments, cases[0].weights)
-    made = [
-        replace(
-            case,
-            arguments=gradients.arguments(case.arguments, case.weights, salt + seed),
-            weights={},
-        )
-        for seed, case in enumerate(cases)
-    ]
+    gradients, made = with_cotangents(like, cases, salt)
     return gradients.function, made, replace(how, gradients=gradients)

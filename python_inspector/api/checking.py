@@ -20,7 +20,7 @@ from .invariance import planned_calls
 from .keeping import require_place
 from .once import SECONDS, Keep, judged_once
 from .relations import Batch, Names, asked_relations
-from .sealed import Extra, Made, Sealed, Timed, run_sealed
+from .sealed import Extra, Made, Replayed, Sealed, Timed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
 
@@ -123,8 +123,6 @@ def check(
     )  # fmt: skip
     if isinstance(function, (str, Made)) and not sealed:
         raise ValueError(f"{function!r} is a function's name, which sealed=True takes")
-    if sealed and backward:
-        raise UsageError("backward=True and sealed= do not go together: leave one of them out")
     if keep is not None:
         require_place(Path(keep))
     if sealed and salt is None and draws_of(inputs, weights):
@@ -139,7 +137,8 @@ def check(
         verdict = replace(_sealed(function, like, cases, harder, how, bounds, stays), salt=salt)
     else:
         assert not isinstance(function, (str, Made))
-        function = function if how.gradients is None else how.gradients.of_kernel(function)
+        if how.gradients is not None and not isinstance(function, Replayed):
+            function = how.gradients.of_kernel(function)
         kernel = Kernel(function, arrays, repeat, how.mutates)
         verdict = judged_once(kernel, like, cases, harder, how, stays)
     announce(verdict)
@@ -162,6 +161,8 @@ def _sealed(
     from .calling import Kernel, OutputTypeError
 
     load_the_judge(how.harness)
+    if bounds.time and how.gradients is not None:
+        raise UsageError("sealed: backward and time are not asked for together")
     if bounds.time and how.relations.demands:
         raise UsageError("sealed: relations and time are not asked for together")
     whole = [it.called for it in flattened(cases, hard)]
@@ -176,6 +177,7 @@ def _sealed(
         with run_sealed(
             function, whole, bounds, arrays=how.arrays, repeat=how.repeat, timed=timed,
             timed_at=may_raise.start, may_raise=may_raise,
+            gradients=[] if how.gradients is None else [how.gradients.asked] * len(whole),
         ) as replayed:  # fmt: skip
             kernel = Kernel(replayed, "torch", repeat, how.mutates)
             return with_extra(judged_once(kernel, like, cases, hard, how, keep), replayed.extra)

@@ -152,6 +152,8 @@ class Prepared:
         """What the judge says of a kernel on all cases, which stay in the folder `keep`."""
         import torch
 
+        from ..recorder.kernel_gradients import KernelBackwardError
+
         with _turns, judged_by(self.how.harness):
             if self._too_large:
                 return self._blind(self._too_large)
@@ -166,6 +168,8 @@ class Prepared:
                     verdict = self._concluded(calls, keep, kernel)
             except torch.cuda.OutOfMemoryError as error:
                 verdict = self._blind(_too_large(str(error)))
+            except KernelBackwardError as error:
+                verdict = Verdict(self._recording.name, "module", "error", str(error), {})
             self._versions = self._recording.versions()
             return self._with_what_is_left_out(verdict)
 

@@ -20,6 +20,7 @@ from .worker_process import RAISED, Bounds, SealedError, words_in
 if TYPE_CHECKING:
     import torch
 
+    from ..recorder.kernel_gradients import Asked
     from .timing import Timing
 
 MOST_REPEATED = 1 << 30
@@ -80,7 +81,8 @@ class Replayed:
 
     def of(self, first: int, last: int) -> Replayed:
         """Of the cases from `first` to before `last` alone."""
-        return Replayed(self._cases[first:last], self._trouble, self.extra, self.again)
+        again = self.again.of(first) if isinstance(self.again, Resealed) else self.again
+        return Replayed(self._cases[first:last], self._trouble, self.extra, again)
 
     def missing(self, first: int, last: int) -> SealedError | None:
         """Why one of these cases has not ended; None where all have."""
@@ -133,13 +135,28 @@ def _require_size(t: torch.Tensor) -> None:
 class Resealed:
     """Calls a function in a process of its own each time, once its verdict is known."""
 
-    def __init__(self, function: Callable[..., Any] | str | Made, how: Sealed, arrays: Any) -> None:
-        self._function, self._arrays = function, arrays
+    def __init__(
+        self,
+        function: Callable[..., Any] | str | Made,
+        how: Sealed,
+        arrays: Any,
+        gradients: Sequence[Asked],
+    ) -> None:
+        self._function, self._arrays, self._gradients = function, arrays, gradients
         self._how = replace(how, time=False, sanitize=False)
+
+    def of(self, case: int) -> Resealed:
+        """From this case on."""
+        return Resealed(self._function, self._how, self._arrays, self._gradients[case:])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with run_sealed(
-            self._function, [(args, kwargs)], self._how, arrays=self._arrays, repeat=1
+            self._function,
+            [(args, kwargs)],
+            self._how,
+            arrays=self._arrays,
+            repeat=1,
+            gradients=self._gradients[:1],
         ) as replayed:
             return replayed(*args, **kwargs)
 
@@ -167,13 +184,15 @@ def run_sealed(
     timed: Timed | None = None,
     timed_at: int | None = None,
     may_raise: Collection[int] = (),
+    gradients: Sequence[Asked] = (),
 ) -> Iterator[Replayed]:
     """Calls the function `repeat` times on each case, in a process of its own that has ended when
     this gives its results. Raises SealedError with what it did instead, UsageError where function
     or arguments do not reach another process. `partly`: gives what had ended before that error.
     `timed`: it is timed then and called once more; one more case, of as many calls, has been called
     while it was timed, and is in the place `timed_at`, by default the last. What cases that
-    `may_raise` raised is raised here when their results are asked for."""
+    `may_raise` raised is raised here when their results are asked for. With `gradients`, one for
+    each case, it runs forward and backward there, and cases have cotangents."""
     from .timing import OUT, Timer
     from .travel import Packed, TravelError
 
@@ -184,10 +203,12 @@ def run_sealed(
         "made": isinstance(function, Made), "cases": len(cases), "repeat": repeat,
         "arrays": arrays, "path": sys.path, "threads": _threads(), "device": _device(cases),
         "timed": timed is not None, "control": "", "may_raise": list(may_raise),
+        "gradients": bool(gradients),
     }  # fmt: skip
     given = [(f"in-{i}", it) for i, it in enumerate(cases)]
     given += [("made", (function.arguments, {}))] if isinstance(function, Made) else []
     given += [("timed", timed.given)] if timed else []
+    given += [(f"gradients-{i}", (it.packed(), {})) for i, it in enumerate(gradients)]
     bounds, extra, trouble = Bounds(how.timeout, how.memory), Extra(), None
     with worker_process.worker(spare=how.spare, on_gpu=job["device"] != "cpu") as worker:
 
@@ -214,7 +235,7 @@ def run_sealed(
             extra.timing = timer.timing
             at = len(outs) if timed_at is None else timed_at
             outs.insert(at, [worker.folder / f"{OUT}-{i}" for i in calls])
-        yield Replayed(outs, trouble, extra, Resealed(function, how, arrays))
+        yield Replayed(outs, trouble, extra, Resealed(function, how, arrays, gradients))
 
 
 def _threads() -> int:

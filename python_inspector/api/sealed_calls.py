@@ -60,6 +60,11 @@ def _case(
     function: Any, job: Mapping[str, Any], folder: Path, case: int, last: int, first: int = 0
 ) -> bool:
     given, out = folder / f"in-{case}", folder / f"out-{case}"
+    if job["gradients"]:
+        from ..recorder.kernel_gradients import Asked
+
+        asked, _ = travel.load(folder / f"gradients-{case}")
+        function = Asked.unpacked(asked).of(function)
     outs = [Path(f"{out}-{i}") for i in range(last)]
     needs = []
     for i in range(first, last):

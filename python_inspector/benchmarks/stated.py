@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..api.backward import with_cotangents
 from ..api.calling import OutputTypeError
 from ..api.checking import (
     MOST_SALT,
@@ -31,6 +32,7 @@ from ..api.verdict import Verdict, WrongError
 from ..api.worker_process import SealedError
 from ..errors import RecordError, UsageError
 from ..recorder.callables import Torch, name_of
+from ..recorder.kernel_gradients import Asked
 
 OWN, HARD = "own", "hard"
 REPEAT = 2
@@ -61,11 +63,14 @@ def judged(
     explain: bool | float = True,
     hard: bool | Sequence[str] = False,
     keep: Path | None = None,
+    backward: bool = False,
 ) -> dict[str, Verdict]:
     """By name of the inputs the verdict on the candidate, which runs in a process of its own. What
     cannot be judged is "unsupported"; where that process ends early, its last verdict says why.
-    `explain`, `hard` and `keep` are check()'s: hard cases are made of each set of inputs, the
+    `explain`, `hard`, `keep` and `backward` are check()'s: hard cases are made of each set of inputs, the
     folder has the first set that is wrong, or the last one."""
+    if backward and sealed.time:
+        raise UsageError("--backward and --time do not go together: leave one of them out")
     load_the_judge()
     if keep is not None:
         require_place(keep)
@@ -73,7 +78,13 @@ def judged(
     said = {name: _without(stated, "unsupported", why) for name, why in stated.refused.items()}
 
     def says(kernel: Any, inputs: Any, repeat: int = REPEAT, **other: Any) -> Verdict:
-        options = {"explain": explain, "hard": hard, "repeat": repeat, **other}
+        options = {
+            "explain": explain,
+            "hard": hard,
+            "repeat": repeat,
+            "backward": backward,
+            **other,
+        }
         place = keep if status_of(said) in GOOD else None
         return checked(kernel, stated, inputs, salt, keep=place, **options)
 
@@ -86,21 +97,21 @@ def judged(
     cases: dict[str, list[Case]] = {}
     every: list[Case] = []
     may_raise: list[int] = []
+    asked: list[Asked] = []
     for name, inputs in stated.inputs.items():
-        own = list(cases_of(inputs, salt))
-        made = list(flattened(own, hard_cases(own[0], kinds_of(hard))))
         try:
-            Packed([it.arguments for it in made], "arguments")
-        except TravelError as error:
+            own, made, gradients = _cases(stated, inputs, salt, hard, backward=backward)
+        except (TravelError, RecordError) as error:
             said[name] = _without(stated, "unsupported", str(error))
             continue
-        may_raise += range(len(every) + len(own), len(every) + len(made))
+        may_raise += range(len(every) + own, len(every) + len(made))
+        asked += gradients
         cases[name], every = made, every + made
     timed = timed_with(stated.like, every[0]) if sealed.time and every else None
     repeat = REPEAT + (timed is not None)
     with run_sealed(
         stated.candidate, [it.arguments for it in every], sealed, arrays="torch", repeat=REPEAT,
-        partly=True, timed=timed, may_raise=may_raise,
+        partly=True, timed=timed, may_raise=may_raise, gradients=asked,
     ) as replayed:  # fmt: skip
         last = 0
         for name, made in cases.items():
@@ -118,6 +129,20 @@ def judged(
             for name, verdict in said.items():
                 said[name] = with_extra(verdict, replayed.extra if name == TIMED else untimed)
     return said
+
+
+def _cases(
+    stated: Stated, inputs: Any, salt: int, hard: bool | Sequence[str], *, backward: bool
+) -> tuple[int, list[Case], list[Asked]]:
+    """How many cases a set of inputs is, these and the hard ones, and what gradients are asked of
+    each."""
+    own, asked = list(cases_of(inputs, salt)), []
+    if backward:
+        gradients, own = with_cotangents(stated.like, own, salt)
+        asked = [gradients.asked]
+    made = list(flattened(own, hard_cases(own[0], kinds_of(hard))))
+    Packed([it.arguments for it in made], "arguments")
+    return len(own), made, asked * len(made)
 
 
 def _troubled(stated: Stated, inputs: Any, salt: int, trouble: str) -> Verdict:

@@ -76,6 +76,7 @@ def add_cases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="puts the case there, and the smallest that fails"
     )
+    parser.add_argument("--backward", action="store_true", help="judges gradients, too")
 
 
 def add_scrutiny(parser: argparse.ArgumentParser) -> None:
@@ -169,8 +170,8 @@ def _invariant(options: argparse.Namespace) -> Verdict:
     from ..api.invariance import invariant
     from ..named_code import load
 
-    if options.sealed or options.contract or options.hard or options.keep:
-        raise UsageError("--sealed, --contract, --hard, --keep: only with --like")
+    if options.sealed or options.contract or options.hard or options.keep or options.backward:
+        raise UsageError("--sealed, --contract, --hard, --keep, --backward: only with --like")
     weights = options.weights and _tensors(options.weights)
     return invariant(
         load(options.function), _inputs(options.inputs), options.relations, batch=options.batch,
@@ -193,6 +194,7 @@ def _checked(options: argparse.Namespace) -> Verdict:
         function, like, inputs, weights=weights, arrays=options.arrays,
         contract=options.contract, salt=options.salt, relations=options.relations,
         batch=options.batch, mutates=options.mutates, hard=options.hard, keep=options.keep,
+        backward=options.backward,
         sealed=options.sealed and Sealed(
             options.sealed, spare=False, time=options.time, sanitize=options.sanitize
         ),

@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
             explain=options.explain or False,
             hard=options.hard,
             keep=options.keep,
+            backward=options.backward,
         )
     status = status_of(verdicts)
     name = options.candidate or f"torch's {options.name}"

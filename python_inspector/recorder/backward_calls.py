@@ -21,7 +21,8 @@ from ..trace.reruns import Reruns
 from .believed import believed
 from .central_differences import bad_oracle
 from .closed_rows import without_open_rows, words_on_closed
-from .gradients import COTANGENT, Gradients, Names, Place, d_of, place_of
+from .gradients import Gradients, Names, Place, place_of
+from .kernel_gradients import COTANGENT, d_of
 from .one_call import Arguments, undisturbed
 from .rerunner import Rerunner
 from .results import differentiable_by_name

@@ -16,7 +16,8 @@ from ..trace.given import Given, GivenError, Replay, UnliftableError
 from ..trace.lift import LiftError
 from ..trace.replay import run_lifted, run_watched
 from ..trace.reruns import Reruns
-from .gradients import Gradients, d_of
+from .gradients import Gradients
+from .kernel_gradients import d_of
 from .one_call import Arguments, undisturbed
 
 DIRECTIONS = 16

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 
 from ..trace.open_choices import Open
-from .gradients import COTANGENT, is_gradient
+from .kernel_gradients import COTANGENT, is_gradient
 from .one_call import Arguments
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +24,18 @@ from ..trace.replay import run_as_it_is
 from ..trace.simulation import Normals
 from .attention_in_parts import attention_in_parts
 from .callables import Torch, callable_of, leaves, name_of
-from .one_call import Arguments, undisturbed
-from .results import (
-    ByName,
-    ResultError,
-    Template,
-    differentiable_by_name,
-    matched,
-    template_of,
+from .kernel_gradients import (
+    COTANGENT,
+    WEIGHTS,
+    Asked,
+    Leaves,
+    d_of,
+    floating,
+    with_gradients,
 )
+from .one_call import Arguments, undisturbed
+from .results import ByName, Template, differentiable_by_name, template_of
 
-COTANGENT, WEIGHTS = "cotangent", "weights"
-"""What the judged function is given besides the arguments of the forward."""
 _WORDS = re.compile(r"[._\d]+")
 _STATISTICS = ("running_mean", "running_var")
 """torch has no gradient of these: as a batch norm calls them."""
@@ -50,15 +49,6 @@ _LEFT_OUT: dict[str, tuple[str, _Test]] = {
 }
 """By words in names of arguments what they are, which no one asks the gradient of, and whether
 their values are of that kind: a mask_token is learnt."""
-
-
-def d_of(name: str) -> str:
-    """The output that is the gradient of `name`."""
-    return f"d_{name}"
-
-
-def is_gradient(output: str) -> bool:
-    return output.startswith("d_")
 
 
 class NoGradientError(RecordError):
@@ -90,7 +80,7 @@ class Gradients:
         self.call, self.module = callable_of(like, {})
         self._like = like if isinstance(like, torch.nn.Module) else None
         self._given = frozenset(weights if self._like is not None else ())
-        self._parameters = {} if self._like is None else _floating(self._like)
+        self._parameters = {} if self._like is None else floating(self._like)
         self._recorded = names
         whole = self._whole(arguments, weights)
         self._places, self.left_out = _differentiated(whole, self._bound(whole), names)
@@ -129,7 +119,7 @@ class Gradients:
 
     def operands(self, arguments: Arguments) -> dict[str, torch.Tensor]:
         """What gradients are asked of, by name."""
-        xs = _Leaves(self._places)
+        xs = Leaves(self._places)
         xs.made = lambda t: t
         xs.of_call(*arguments)
         weights = arguments[1].get(WEIGHTS, {})
@@ -143,44 +133,21 @@ class Gradients:
             for own, t in weights.items():
                 weights[own] = t.double() + by if self._called.get(own, own) == name else t
             kwargs = {**kwargs, WEIGHTS: weights}
-        xs = _Leaves({path: own for path, own in self._places.items() if own == name})
+        xs = Leaves({path: own for path, own in self._places.items() if own == name})
         xs.made = lambda t: t.double() + by
         return xs.of_call(args, kwargs)
 
     def of_kernel(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A kernel's outputs and gradients: of an autograd.Function, a module, or whatever autograd
-        goes back through. What it is not given of the weights it has itself, by name, or shares
-        with `like`."""
-        apply = getattr(function, "apply", None)
-        is_operation = isinstance(function, type) and issubclass(function, torch.autograd.Function)
-        parameters = self._parameters_of(function)
+        """A kernel's outputs and gradients; what it is not given of the weights it has itself, by
+        name, or shares with `like`."""
+        return self.asked.of(function, self._parameters)
 
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            cotangent, weights = kwargs.pop(COTANGENT), kwargs.pop(WEIGHTS, {})
-            kwargs |= {name: weights[name] for name in self._given}
-            xs = _Leaves(self._places | {name: name for name in self._given})
-            with torch.enable_grad(), _requiring(parameters.values()):
-                args, kwargs = xs.of_call(args, kwargs)
-                if is_operation and apply is not None:
-                    returned = apply(*args, *kwargs.values())
-                else:
-                    returned = function(*args, **kwargs)
-                try:
-                    pairs = list(matched(self.template, returned))
-                except ResultError:
-                    return returned  # for the judge to say what it is
-                made = {leaf.name: it for leaf, it in pairs if leaf.name and it is not None}
-                if missing := [name for name in cotangent if name not in made]:
-                    raise UsageError(
-                        f"backward=True: the kernel returns no {missing[0]}, through which "
-                        f"gradients of {self.name} go: return it, or judge it by code without it"
-                    )
-                operands = {**parameters, **xs.found}
-                found = self._with_gradients(made, operands, cotangent)
-            none = {d_of(n): torch.zeros_like(x) for n, x in operands.items()}
-            return ByName({name: none[name] for name in sorted(self.names)} | found)
-
-        return kernel
+    @property
+    def asked(self) -> Asked:
+        """What a kernel is asked for, wherever it runs."""
+        return Asked(
+            self.name, self.template, self._places, self._given, tuple(self._parameters), self.names
+        )
 
     def _judged(self) -> Callable[..., Any]:
         def gradients(*args: Any, captured: Any = self.module, **kwargs: Any) -> Any:
@@ -195,7 +162,7 @@ class Gradients:
     def _both(self, *args: Any, **kwargs: Any) -> ByName:
         """The outputs and gradients of `like`."""
         cotangent = kwargs.pop(COTANGENT)
-        xs = _Leaves(self._places)
+        xs = Leaves(self._places)
         with torch.enable_grad():
             own = kwargs.pop(WEIGHTS, {})
             weights = {n: xs.leaf(self._called.get(n, n), t) for n, t in own.items()}
@@ -205,7 +172,7 @@ class Gradients:
             made = self._outputs(self._forward(*args, **kwargs))
             if self._asked is None:
                 self.functions = sorted(set(_functions_behind(made.values())))
-            return self._with_gradients(made, xs.found, cotangent)
+            return with_gradients(made, xs.found, cotangent, self._asked)
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         with attention_in_parts():
@@ -213,24 +180,6 @@ class Gradients:
                 return self.call(*args, **kwargs)
             weights = kwargs.pop(WEIGHTS)
             return torch.func.functional_call(self._like, weights, args, kwargs)
-
-    def _with_gradients(
-        self, made: Mapping[str, Any], xs: Mapping[str, torch.Tensor], cotangent: Mapping[str, Any]
-    ) -> ByName:
-        """Outputs by name, and the gradients that they have."""
-        ys = {name: y for name, y in made.items() if _goes_back(y, cotangent.get(name))}
-        wanted = {
-            d_of(n): x for n, x in xs.items() if self._asked is None or d_of(n) in self._asked
-        }
-        found: Sequence[torch.Tensor | None] = ()
-        if ys and wanted:
-            handed = [cotangent[name].to(y) for name, y in ys.items()]
-            found = torch.autograd.grad(
-                list(ys.values()), list(wanted.values()), handed, allow_unused=True
-            )
-        gradients = {n: g for n, g in zip(wanted, found, strict=False) if g is not None}
-        outputs = {n: y.detach() if isinstance(y, torch.Tensor) else y for n, y in made.items()}
-        return ByName(outputs | gradients)
 
     def _tried(self, arguments: Arguments) -> tuple[Template, frozenset[str]]:
         """The form of the outputs, and the gradients that there are."""
@@ -277,58 +226,6 @@ class Gradients:
                     f"{'a parameter is' if name in self._parameters else 'what it adds'}"
                 )
         return bound
-
-    def _parameters_of(self, function: Callable[..., Any]) -> dict[str, torch.nn.Parameter]:
-        """Those whose gradients a kernel makes."""
-        own = {n: p for n, p in self._parameters.items() if n not in self._given}
-        if not isinstance(function, torch.nn.Module) or not own:
-            return own
-        known = _floating(function)
-        if missing := sorted(own.keys() - known.keys()):
-            raise UsageError(
-                f"backward=True: {type(function).__name__} has no parameter {missing[0]!r} that "
-                f"{self.name} has; it has {', '.join(known) or 'none'}: parameters are paired by "
-                "name"
-            )
-        return {name: known[name] for name in own}
-
-
-class _Leaves:
-    """Arguments with those at some `places` replaced by tensors that gradients are asked of."""
-
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
-        self._known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.found: dict[str, torch.Tensor] = {}
-        self.made: Callable[[torch.Tensor], torch.Tensor] = _fresh
-
-    def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
-        given = tuple(self._of(value, str(i)) for i, value in enumerate(args))
-        return given, {name: self._of(value, name) for name, value in kwargs.items()}
-
-    def leaf(self, name: str, t: torch.Tensor) -> torch.Tensor:
-        """One tensor in two places is one leaf, and so is a weight that is an argument, too."""
-        if name in self.found:
-            return self.found[name]
-        if id(t) not in self._known:
-            self._known[id(t)] = t, self.made(t)
-            self.found[name] = self._known[id(t)][1]
-        return self._known[id(t)][1]
-
-    def _of(self, value: Any, path: str) -> Any:
-        if isinstance(value, torch.Tensor):
-            is_asked = path in self._places or id(value) in self._known
-            return self.leaf(self._places.get(path, path), value) if is_asked else value
-        if type(value) is dict:
-            return {key: self._of(item, f"{path}.{key}") for key, item in value.items()}
-        if isinstance(value, (tuple, list)):
-            items = [self._of(item, f"{path}.{i}") for i, item in enumerate(value)]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        return value
-
-
-def _fresh(t: torch.Tensor) -> torch.Tensor:
-    return t.detach().requires_grad_()
 
 
 def place_of(t: torch.Tensor) -> Place:
@@ -383,23 +280,6 @@ def _signature(call: Callable[..., Any], names: Sequence[str]) -> inspect.Signat
     return signature.replace(parameters=[*own[:at], *more, *own[at:]])
 
 
-@contextmanager
-def _requiring(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
-    """Parameters require gradients, which frozen ones do not."""
-    frozen = [p for p in parameters if not p.requires_grad]
-    try:
-        for p in frozen:
-            p.requires_grad_()
-        yield
-    finally:
-        for p in frozen:
-            p.requires_grad_(False)
-
-
-def _floating(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return {name: p for name, p in module.named_parameters() if p.is_floating_point()}
-
-
 def _functions_behind(results: Iterable[torch.Tensor]) -> Iterator[str]:
     """Names of the classes of autograd.Function that results were made by."""
     left = [t.grad_fn for t in results if t.grad_fn is not None]
@@ -411,12 +291,6 @@ def _functions_behind(results: Iterable[torch.Tensor]) -> Iterator[str]:
         behind = {it for it, _ in node.next_functions if it is not None} - seen
         seen |= behind
         left += behind
-
-
-def _goes_back(y: Any, cotangent: torch.Tensor | None) -> bool:
-    if cotangent is None or not isinstance(y, torch.Tensor):
-        return False
-    return y.requires_grad and y.shape == cotangent.shape
 
 
 def _is_float(t: Any) -> bool:

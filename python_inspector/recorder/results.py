@@ -201,3 +201,22 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
             yield (key if _KEY.fullmatch(key) else str(i)), item
     else:
         yield from ((str(i), item) for i, item in enumerate(value))
+
+
+def packed(template: Template) -> Any:
+    """As words and containers alone; without what is no part of a place."""
+    if isinstance(template, Leaf):
+        value = (
+            template.value if isinstance(template.value, (torch.Tensor, bool, int, str)) else None
+        )
+        return ["leaf", template.path, template.kind, template.name, value]
+    items = {key: packed(part) for key, part in template.items.items()}
+    return ["node", template.path, items, template.named, template.ordered]
+
+
+def unpacked(it: Any) -> Template:
+    kind, *fields = it
+    if kind == "leaf":
+        return Leaf(*fields)
+    path, items, named, ordered = fields
+    return Node(path, {key: unpacked(part) for key, part in items.items()}, named, ordered)
