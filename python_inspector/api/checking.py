@@ -12,7 +12,7 @@ from .. import versions
 from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
-from .backward import differentiated
+from .backward import differentiated, kernel_of
 from .hard import Hard, flattened, hard_cases, kinds_of
 from .how import How, how_of
 from .inputs import Case, cases_of, draws_of
@@ -130,6 +130,7 @@ def check(
     cases = list(cases_of(inputs, salt or 0, weights))
     if backward:
         like, cases, how = differentiated(like, cases, how, salt or 0)
+        how = replace(how, closes=not (sealed or isinstance(function, Replayed)))
     harder = hard_cases(cases[0], kinds_of(hard))
     stays = None if keep is None else Keep(Path(keep), shrink)
     if sealed:
@@ -137,9 +138,7 @@ def check(
         verdict = replace(_sealed(function, like, cases, harder, how, bounds, stays), salt=salt)
     else:
         assert not isinstance(function, (str, Made))
-        if how.gradients is not None and not isinstance(function, Replayed):
-            function = how.gradients.of_kernel(function)
-        kernel = Kernel(function, arrays, repeat, how.mutates)
+        kernel = Kernel(kernel_of(function, how), arrays, repeat, how.mutates)
         verdict = judged_once(kernel, like, cases, harder, how, stays)
     announce(verdict)
     if not verdict.passed:

@@ -32,6 +32,8 @@ class How:
     relations: Asked
     gradients: Gradients | None = None
     """Of the reference, where they are judged."""
+    closes: bool = True
+    """Whether no gradient is asked of rows in which what is right is open, once that is known."""
 
 
 def how_of(

@@ -15,7 +15,7 @@ from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
 from ..trace.room import bounded
-from .backward import differentiated
+from .backward import differentiated, kernel_of
 from .case_files import CaseFiles, by_key
 from .concluding import combined, concluded
 from .explaining import Explainer, Seen
@@ -114,6 +114,16 @@ class Prepared:
 
         recording = self._recording.using(case.weights)
         kept, rows, room = large.add(recording, case.arguments, case.name, whole=whole)
+        if self.how.gradients is not None:
+            from ..recorder.closed_rows import without_open_rows, words_on_closed
+
+            while self.how.closes and (
+                other := without_open_rows(case.arguments, kept.reruns.undecided)
+            ):
+                recording.drop(kept)
+                case = replace(case, arguments=other)
+                kept, rows, room = large.add(recording, other, case.name, whole=whole)
+            kept.doubts = (*words_on_closed(case.arguments), *kept.doubts)
         self._room = max(filter(None, (self._room, room)), default=None)
         return Recorded(at, case, kept, None if rows is None else LargeCall(rows, case.arguments))
 
@@ -141,8 +151,8 @@ class Prepared:
         from .calling import Kernel
 
         how = self.how
-        function = function if how.gradients is None else how.gradients.of_kernel(function)
-        verdict = self.judged(Kernel(function, how.arrays, how.repeat, how.mutates))
+        kernel = Kernel(kernel_of(function, how), how.arrays, how.repeat, how.mutates)
+        verdict = self.judged(kernel)
         announce(verdict)
         if not verdict.passed:
             raise WrongError(verdict)

@@ -67,8 +67,8 @@ def judged(
 ) -> dict[str, Verdict]:
     """By name of the inputs the verdict on the candidate, which runs in a process of its own. What
     cannot be judged is "unsupported"; where that process ends early, its last verdict says why.
-    `explain`, `hard`, `keep` and `backward` are check()'s: hard cases are made of each set of inputs, the
-    folder has the first set that is wrong, or the last one."""
+    `explain`, `hard`, `keep` and `backward` are check()'s: hard cases are made of each set of
+    inputs, the folder has the first set that is wrong, or the last one."""
     if backward and sealed.time:
         raise UsageError("--backward and --time do not go together: leave one of them out")
     load_the_judge()

@@ -6,36 +6,67 @@ rounded to storage.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+import types
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 
-_NAME = "scaled_dot_product_attention"
+_FUSED = functional.scaled_dot_product_attention
+_MANY_HEADS = functional.multi_head_attention_forward
+
+
+class _InParts(TorchFunctionMode):
+    """Of this thread: others that run meanwhile get torch's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attends = False
+        """Whether the attention was called."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is _FUSED and not (kwargs.get("dropout_p") or (len(args) > 4 and args[4])):
+            self.attends = True
+            return _attention(*args, **kwargs)
+        self.attends |= func is _MANY_HEADS
+        return (_many_heads() if func is _MANY_HEADS else func)(*args, **kwargs)
+
+
+@functools.cache
+def _many_heads() -> Callable[..., Any]:
+    """torch's own function, which calls the attention out of any mode's sight."""
+    own = {
+        "scaled_dot_product_attention": _attention,
+        "has_torch_function": lambda relevant: False,
+    }
+    made = types.FunctionType(_MANY_HEADS.__code__, vars(functional) | own)
+    made.__defaults__, made.__kwdefaults__ = _MANY_HEADS.__defaults__, _MANY_HEADS.__kwdefaults__
+    return made
 
 
 @contextmanager
-def attention_in_parts() -> Iterator[None]:
-    """Code inside that calls torch's attention calls this one. What has it under another name gets
-    torch's own parts, which keep everything in float32."""
-    fused = getattr(functional, _NAME)
-
-    def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-        if kwargs.get("dropout_p") or (len(args) > 4 and args[4]):
-            result: torch.Tensor = fused(*args, **kwargs)
-            return result
-        return _attention(*args, **kwargs)
-
-    setattr(functional, _NAME, attention)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        setattr(functional, _NAME, fused)
+def attention_in_parts() -> Iterator[_InParts]:
+    """Code inside that calls torch's attention calls this one, by whatever name."""
+    parts = _InParts()
+    with ExitStack() as stack:
+        if not torch._C._is_torch_function_enabled():  # as simulated kernels run: no other mode
+            while torch._C._len_torch_function_stack():
+                stack.enter_context(_pop_mode_temporarily())
+            stack.enter_context(torch._C._EnableTorchFunction())
+        stack.enter_context(parts)
+        yield parts
 
 
 def _attention(

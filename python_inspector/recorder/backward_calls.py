@@ -18,7 +18,7 @@ from ..taps.calls import Block
 from ..trace.given import Given
 from ..trace.replay import Again, Rerun, Runner, run_as_it_is
 from ..trace.reruns import Reruns
-from .believed import believed
+from .believed import believed, without_unknown
 from .central_differences import bad_oracle
 from .closed_rows import without_open_rows, words_on_closed
 from .gradients import Gradients, Names, Place, place_of
@@ -70,7 +70,8 @@ def backward_of(block: Block, again: Again, id: str, rerunner: Rerunner, *, bugs
             arguments = other
             made = _Made(call, gradients, arguments, id, rerunner)
         closed = words_on_closed(arguments)
-        outputs, doubts = believed(made.outputs, made.reruns, gradients.names)
+        outputs, unknown = without_unknown(made.block, made.outputs, made.reruns, gradients.names)
+        outputs, doubts = believed(outputs, made.reruns, gradients.names)
         bad, found = bad_oracle(gradients, arguments, made.reruns)
         if bad:
             rerunner.warn(f"{call_of(id)} has no oracle: {bad}")
@@ -81,7 +82,9 @@ def backward_of(block: Block, again: Again, id: str, rerunner: Rerunner, *, bugs
     weights = {d_of(name): t for name, t in block.weights.items()}
     labels = {n: table if t.ndim == 2 else ("",) * t.ndim for n, t in weights.items()}
     own = {name: it for name, it in outputs.items() if name in gradients.names}
-    return Backward(made.block, own, made.reruns, (*closed, *doubts, *found, *left_out), labels)
+    return Backward(
+        made.block, own, made.reruns, (*closed, *unknown, *doubts, *found, *left_out), labels
+    )
 
 
 class _Call:

@@ -6,11 +6,12 @@ would lend their error to every kernel; zeros, where terms cancel exactly, would
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 
 import torch
 
 from ..format.axes import Named
+from ..taps.calls import Block
 from ..trace.reruns import Reruns
 from ..trace.simulation import NARROW
 
@@ -18,8 +19,38 @@ MOST = 1.5
 """Times the rounded model's error. Of others that is 1.0 to 1.2."""
 
 
+def without_unknown(
+    block: Block, outputs: Mapping[str, Named], reruns: Reruns, gradients: Set[str]
+) -> tuple[dict[str, Named], tuple[str, ...]]:
+    """The outputs with 0 for gradients that are no numbers, where all outputs are, and what is said
+    of these, which the block excludes. They are 0 times infinity, as of a branch that `where` does
+    not take: a kernel that knows better is not wrong."""
+    found, said = dict(outputs), []
+    oracle = reruns.oracle or {}
+    if not all(
+        bool(o.isfinite().all()) for name, (o, _) in oracle.items() if name not in gradients
+    ):
+        return found, ()
+    for name in gradients & oracle.keys() & outputs.keys():
+        (r, axes), (o, _) = outputs[name], oracle[name]
+        unknown = ~(o.isfinite() | r.isfinite())
+        if not (count := int(unknown.sum())):
+            continue
+        for made in (found, oracle, reruns.repeated or {}):
+            made[name] = made[name][0].masked_fill(unknown, 0), axes
+        if reruns.simulated is not None:
+            reruns.simulated.stacks[name].masked_fill_(unknown, 0)
+        judged = block.valid[name][0] if name in block.valid else True
+        block.valid[name] = ~unknown & judged, axes
+        said.append(
+            f"{count} of {unknown.numel()} elements of {name} of the reference are no numbers, "
+            "though its outputs are: they are not judged, but have to be numbers"
+        )
+    return found, tuple(said)
+
+
 def believed(
-    outputs: Mapping[str, Named], reruns: Reruns, gradients: Collection[str]
+    outputs: Mapping[str, Named], reruns: Reruns, gradients: Set[str]
 ) -> tuple[dict[str, Named], tuple[str, ...]]:
     """The outputs with the rounded model in place of such gradients, and what is said of them."""
     found, doubts = dict(outputs), []

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction
+from torch.utils._pytree import tree_leaves
 
 from ..errors import RecordError, UsageError
 from ..foreign import is_cache
@@ -55,6 +56,10 @@ class NoGradientError(RecordError):
     """Nothing that is given to a call has a gradient."""
 
 
+class EmptyError(NoGradientError):
+    """Because there is no element."""
+
+
 @dataclass(frozen=True)
 class Names:
     """What a recording calls a call, its operands and its results; others are no part of it."""
@@ -92,7 +97,11 @@ class Gradients:
         """The classes of autograd.Function that `like` goes through."""
         self._asked: frozenset[str] | None = None
         """None: whatever can be asked for."""
+        self._attends: bool | None = None
+        """Whether torch's attention is called; None until that is known."""
+        self._attended = False
         self.template, self.names = self._tried(self.arguments(arguments, weights, 0))
+        self._attends = self._attended
         self._asked = self.names
         self.function = self._judged()
 
@@ -175,11 +184,18 @@ class Gradients:
             return with_gradients(made, xs.found, cotangent, self._asked)
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
-        with attention_in_parts():
-            if self._like is None:
-                return self.call(*args, **kwargs)
-            weights = kwargs.pop(WEIGHTS)
-            return torch.func.functional_call(self._like, weights, args, kwargs)
+        if self._attends is False:
+            return self._called_with(*args, **kwargs)
+        with attention_in_parts() as parts:
+            made = self._called_with(*args, **kwargs)
+        self._attended |= parts.attends
+        return made
+
+    def _called_with(self, *args: Any, **kwargs: Any) -> Any:
+        if self._like is None:
+            return self.call(*args, **kwargs)
+        weights = kwargs.pop(WEIGHTS)
+        return torch.func.functional_call(self._like, weights, args, kwargs)
 
     def _tried(self, arguments: Arguments) -> tuple[Template, frozenset[str]]:
         """The form of the outputs, and the gradients that there are."""
@@ -191,8 +207,9 @@ class Gradients:
         weights = [self._called.get(name, name) for name in kwargs.get(WEIGHTS, ())]
         asked = [d_of(name) for name in (*self._places.values(), *weights)]
         names = frozenset(name for name in asked if name in made)
+        floats = [t for t in tree_leaves((args, kwargs)) if _is_float(t)]
         if not names:
-            raise NoGradientError(
+            raise (NoGradientError if all(t.numel() for t in floats) else EmptyError)(
                 f"[check] backward=True: no output of {self.name} depends on a floating argument "
                 f"or parameter that has a gradient ({', '.join(asked) or 'there is none'})"
             )

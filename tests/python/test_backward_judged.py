@@ -46,20 +46,25 @@ def test_a_maximum_is_where_it_is(like: Any) -> None:
 
 
 def test_an_output_that_is_not_judged_makes_no_pass() -> None:
-    """The bound of the clamp is within rounding of some products, on which the scale depends."""
+    """The bound of the clamp is within rounding of some products of the first row, on which the
+    scale depends: with others that row has a cotangent of 0."""
 
     def clamped(x: Any, weight: Any, scale: Any) -> Any:
         return ((x @ weight) * scale).clamp(-1, 1)
 
     bf16 = torch.bfloat16
-    inputs = (normal(8, 16, dtype=bf16), normal(16, 24, seed=2, dtype=bf16))
-    with pytest.raises(WrongError) as raised:
-        check(
-            lambda x, w, s: clamped(x, w, Garbage.apply(s)), clamped,
-            (*inputs, torch.tensor(0.3, dtype=bf16)), backward=True,
-        )  # fmt: skip
-    assert raised.value.verdict.status == "blind"
-    assert "d_scale: 0 of 1 elements judged" in raised.value.verdict.reason
+    x, weight = normal(8, 16, dtype=bf16), normal(16, 24, seed=2, dtype=bf16)
+    for rows, status, said in (
+        (1, "blind", "d_scale: 0 of 1 elements judged"),
+        (8, "fail", "d_scale: tensor error"),
+    ):
+        with pytest.raises(WrongError) as raised:
+            check(
+                lambda x, w, s: clamped(x, w, Garbage.apply(s)), clamped,
+                (x[:rows], weight, torch.tensor(0.3, dtype=bf16)), backward=True,
+            )  # fmt: skip
+        assert raised.value.verdict.status == status
+        assert said in raised.value.verdict.reason
 
 
 def test_a_result_that_is_missing_is_named() -> None:
