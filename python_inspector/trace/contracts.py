@@ -31,7 +31,14 @@ _PRODUCTS = {
     "mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2),
     "addmv": (1, 2),
 } | dict.fromkeys(GROUPED, (0, 1))  # fmt: skip
-_SUMS = {*_PRODUCTS, "sum", "mean", "cumsum", "convolution"}
+_SUMS = {
+    *_PRODUCTS, "sum", "mean", "cumsum", "convolution", "convolution_backward",
+    "embedding_dense_backward",
+}  # fmt: skip
+_SUMS_OF_ROWS = {
+    "native_layer_norm_backward", "_fused_rms_norm_backward", "native_batch_norm_backward",
+}  # fmt: skip
+"""Whose results are sums over all rows, but for that which has the rows."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Inside:
         if self.narrow is None:
             return out
         u = UNITS[self.narrow]
-        if self._does("sums-16", name in _SUMS and stores in NARROW):
+        if self._does("sums-16", _is_sum(name, args, exact) and stores in NARROW):
             out += [Noise(part.scale * (u / U), part.times) for part in usual]
         if name not in _PRODUCTS:
             return out
@@ -137,6 +144,12 @@ class Inside:
         if does:
             self.used.add(word)
         return does
+
+
+def _is_sum(name: str, args: Sequence[Any], exact: torch.Tensor) -> bool:
+    if name in _SUMS_OF_ROWS:
+        return exact.shape != args[0].shape
+    return name in _SUMS or (name == "index_put" and bool(args[3:] and args[3]))
 
 
 def _rounded(made: Made, unit: float) -> Noise:

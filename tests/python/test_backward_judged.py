@@ -127,3 +127,44 @@ def test_statistics_that_are_arguments_have_no_gradient() -> None:
     inputs = (normal(4, 3, 5, 5), normal(3), normal(3, seed=2).abs() + 0.5)
     verdict = check(like, like, inputs, backward=True)
     assert "d_running_mean (a running statistic)" in verdict.not_judged
+
+
+def _normed(x: Any, weight: Any, bias: Any) -> Any:
+    return torch.nn.functional.layer_norm(x, (64,), weight, bias)
+
+
+def _embedded(table: Any) -> Any:
+    return torch.nn.functional.embedding(torch.arange(2048) % 16, table)
+
+
+def _read(x: Any) -> Any:
+    return x[torch.arange(1024) % 8]
+
+
+BF16 = torch.bfloat16
+STORED: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "layer norm": (_normed, tuple(normal(*s, dtype=BF16) for s in ((512, 64), (64,), (64,)))),
+    "embedding": (_embedded, (normal(16, 32, dtype=BF16),)),
+    "index": (_read, (normal(8, 32, dtype=BF16),)),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_sums_in_storage_may_be_declared(name: str) -> None:
+    """torch's own, on a CPU: the contract allows them, and nothing else."""
+    like, inputs = STORED[name]
+    asked: dict[str, Any] = {"backward": True, "explain": False}
+    with pytest.raises(WrongError):
+        check(like, like, inputs, **asked)
+    assert check(like, like, inputs, contract="sums-16", **asked).passed
+
+    def off(*xs: Any) -> Any:
+        """Half of the last operand's gradient."""
+        return like(*xs[:-1], (xs[-1] + xs[-1].detach()) / 2)
+
+    def off_first(x: Any, *xs: Any) -> Any:
+        return like(x + 0.05 * (x - x.detach()), *xs)
+
+    for kernel in (off, off_first) if len(inputs) > 1 else (off,):
+        with pytest.raises(WrongError, match="d_"):
+            check(kernel, like, inputs, contract="sums-16", **asked)
