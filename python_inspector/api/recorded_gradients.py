@@ -28,7 +28,11 @@ def differentiated(forward: Callable[..., Any], takes_call: str) -> Callable[...
         wanted = [name.removeprefix("d_") for name in outputs]
         with torch.enable_grad():
             leaves = {n: (given | weights)[n].detach().requires_grad_() for n in wanted}
-            operands = [{n: leaves.get(n, t) for n, t in it.items()} for it in (given, weights)]
+            known = {id((given | weights)[n]): leaf for n, leaf in leaves.items()}
+            operands = [
+                {n: leaves.get(n, known.get(id(t), t)) for n, t in it.items()}
+                for it in (given, weights)
+            ]
             arguments: list[Any] = [*operands, params]
             named = {"call": _forward_of(call)} if takes_call == "named" else {}
             if takes_call == "positional":

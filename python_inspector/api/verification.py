@@ -202,7 +202,8 @@ def _run(
     lost: dict[str, Verdict] = {}
     for entry in exported:
         inputs = {name: taken_from(ref["tensor"]) for name, ref in entry["inputs"].items()}
-        weights = {name: taken_from(key) for name, key in entry["weights"].items()}
+        by_key = {key: taken_from(key) for key in set(entry["weights"].values())}  # tied: one
+        weights = {name: by_key[key] for name, key in entry["weights"].items()}
         operands = [inputs, weights, entry["params"]]
         try:
             returned = _by_name(entry, function(entry, source, operands))

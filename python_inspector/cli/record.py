@@ -106,6 +106,11 @@ def add_record(parser: Parser) -> None:
     what.add_argument(
         "--backward", action="store_true", help="gradients of the first call of each block, too"
     )
+    what.add_argument(
+        "--loss",
+        choices=("cross_entropy",),
+        help="with --backward: of the whole model by its own loss, too",
+    )
     what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
     what.add_argument(
         "--effort",
@@ -361,6 +366,7 @@ def _asked(options: argparse.Namespace) -> Options:
         options.effort,
         chained=options.chained,
         backward=options.backward,
+        loss=options.loss,
         contract=options.contract,
     )
     return Options(What(**given), proof)

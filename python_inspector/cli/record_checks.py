@@ -23,6 +23,8 @@ def _check_rows(options: argparse.Namespace) -> None:
         )
     if options.chained and options.effort == "none":
         raise UsageError("--chained needs every block's oracle: drop --effort none")
+    if options.loss and not options.backward:
+        raise UsageError(f"--loss {options.loss} goes with --backward: gradients come of it")
     if options.backward and options.effort == "none":
         raise UsageError("--backward needs every block's oracle: drop --effort none")
     if options.contract and asked(options.contract, RECORDED).inside:

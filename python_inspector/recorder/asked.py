@@ -14,12 +14,14 @@ from ..format.recording import DTYPES
 from ..format.sampled import Sampling
 from ..models import dispatch
 from ..taps.options import Options, Proof, What
+from .losses import LOSSES, require_loss
 
 
 def asked_options(model: torch.nn.Module, what: What, proof: Proof) -> Options:
     """RecordError where they cannot be had."""
     _check_what(model, what)
     _check_proof(proof)
+    _check_loss(model, proof)
     _check_rows(model, what, proof)
     if proof.chained:
         _check_chained(model, what, proof)
@@ -79,6 +81,17 @@ def _check_proof(proof: Proof) -> None:
             f"judged: oracle=True (it is {proof.oracle!r}) and spread above 0 (it is "
             f"{proof.spread})"
         )
+
+
+def _check_loss(model: torch.nn.Module, proof: Proof) -> None:
+    if proof.loss is None:
+        return
+    if proof.loss not in LOSSES or not proof.backward:
+        raise RecordError(
+            f"[record] loss is {proof.loss!r}, with backward={proof.backward}; it is "
+            f"{' or '.join(LOSSES)}, with backward=True"
+        )
+    require_loss(model)
 
 
 def _check_rows(model: torch.nn.Module, what: What, proof: Proof) -> None:

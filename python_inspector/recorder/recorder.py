@@ -27,13 +27,14 @@ from ..taps.masks import Visibility
 from ..taps.options import Options, layer_of
 from ..trace import truncation
 from ..trace.given import Given
-from ..trace.replay import Again, Rerun, Runner, aside, is_aside, run_watched
+from ..trace.replay import Again, Rerun, Runner, aside, is_aside, run_as_it_is, run_watched
 from ..trace.reruns import Reruns
 from . import provenance
 from .backward_calls import Backward, backward_of, has_backward
 from .chain import Chain, is_of_chain
 from .checkpoints import Checkpoints
 from .gradients import NoGradientError
+from .losses import LOSS, loss_of
 from .misfits import ATTENTION, Misfit, Misfits
 from .operands import Operands
 from .outputs import OutputStore
@@ -101,8 +102,12 @@ class Recorder:
         again: Again | None,
     ) -> None:
         """A block whose call is over; `again` runs it again (None: the result is exact)."""
-        if not self._wanted(block.kind, path):
-            return
+        if self._wanted(block.kind, path):
+            self._record(path, function, block, result, again)
+
+    def _record(
+        self, path: str, function: str | None, block: Block, result: Any, again: Again | None
+    ) -> None:
         with aside(), torch.no_grad():
             taken = self._taken(path, block, again)
             if taken is None:
@@ -214,6 +219,9 @@ class Recorder:
         """A module's call that ended well."""
         if not self.stack and self._chain is not None:
             self._chain.over(result)
+        if module is self.model and self.options.proof.loss and self._step == 0:
+            block, again = loss_of(frame.call)
+            self._record("", LOSS, block, again(run_as_it_is).result, again)
         if self.stack:
             above = self.stack[-1]
             name = path.removeprefix(above.path).lstrip(".").partition(".")[0]

@@ -85,6 +85,9 @@ class Proof:
     backward: bool = False
     """The gradients of the first call of each path and function that is recorded, too
     (recorder/backward_calls.py)."""
+    loss: Literal["cross_entropy"] | None = None
+    """With `backward`, the gradients of all weights by the model's own loss, too, in its first call
+    (recorder/losses.py)."""
     contract: str | None = None
     """What simulated kernels do inside, so that kernels may ("eager+sums-16",
     format/contract_words.py); checkpoints where it changes anything state it."""

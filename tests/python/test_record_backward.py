@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,53 @@ def test_gradients_need_what_judges_them(tmp_path: Path, capsys: Any) -> None:
     words = ["record", "--model", "tiny:llama-a1", "--tokens", "5", "--backward"]
     assert main([*words, "--effort", "none", "--out", str(tmp_path / "no")]) == 2
     assert "--backward needs" in capsys.readouterr().err
+
+
+# A whole model from its loss.
+
+
+@pytest.mark.parametrize(
+    "model", ["llama-a1", pytest.param("gemma2-a4", marks=pytest.mark.nightly)]
+)
+def test_a_whole_model_from_its_loss(tmp_path: Path, harness: Path, model: str) -> None:
+    """Gemma2 ties its head to the embedding: one gradient of both."""
+    module, out = tiny.build(model, torch.bfloat16), tmp_path / model
+    proof = replace(FAST, loss="cross_entropy")
+    with record(module, out, What(layers=(), blocks=("rms_norm",)), proof), torch.no_grad():
+        module(ids(module))
+    assert validate(out) == []
+    found = {c["id"]: c for c in backwards(out)}["model:loss#0/backward"]
+    assert found["outputs"].keys() == {f"d_{name}" for name, _ in module.named_parameters()}
+    tensors = load_file(out / "tensors.safetensors")
+    labels = tensors[found["inputs"]["labels"]["tensor"]]
+    assert 0 < int((labels == -100).sum()) < labels.numel() / 2
+    assert tensors[found["inputs"]["cotangent.out"]["tensor"]] != 1
+
+    def loss(factor: float) -> Kernel:
+        def forward(inputs: Any, weights: Any, params: Any) -> Any:
+            given = {name: inputs[name] for name in ("input_ids", "labels")}
+            call = torch.func.functional_call
+            made = call(module, weights, (), given | {"use_cache": False}, tie_weights=False).loss
+            return made * factor + (made * (1 - factor)).detach()
+
+        return forward
+
+    asked: dict[str, Any] = {"block": "module", "margins": False}
+    assert statuses(verify(loss(1), out, **asked)) == {"pass"}
+    assert statuses(verify(loss(1), out, backward=True, **asked)) == {"pass"}
+    assert statuses(verify(loss(1.05), out, **asked)) == {"pass"}
+    assert statuses(verify(loss(1.05), out, backward=True, **asked)) == {"fail"}
+
+
+def test_a_loss_goes_with_gradients(tmp_path: Path, capsys: Any) -> None:
+    words = ["record", "--model", "tiny:llama-a1", "--tokens", "5", "--out", str(tmp_path / "no")]
+    assert main([*words, "--loss", "cross_entropy"]) == 2
+    assert "--loss cross_entropy goes with --backward" in capsys.readouterr().err
+    model = tiny.build("llama-a1")
+    for asked, said in (
+        (Proof(loss="cross_entropy"), "with backward=True"),
+        (Proof(backward=True, loss="cross_entropy"), "takes no labels"),
+    ):
+        inner = model if asked.backward is False else model.model
+        with pytest.raises(RecordError, match=said), record(inner, tmp_path / "no", proof=asked):
+            pass
