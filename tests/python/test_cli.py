@@ -269,7 +269,7 @@ def test_the_size_estimate_of_some_rows(tmp_path: Path) -> None:
 
 
 def test_validate_reports_every_bad_recording(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", str(CORPUS / "good"), str(CORPUS / "bad-version-3")]) == 3
+    assert main(["validate", str(CORPUS / "good"), str(CORPUS / "bad-version-4")]) == 3
     printed = capsys.readouterr().out
     assert "ok   " in printed and "BAD  " in printed and "recording.json: version: " in printed
     assert "2 recordings, 1 bad" in printed
