@@ -37,7 +37,8 @@ enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLU
 /* What a query row without an allowed key gives: the mean of all values, zeros, anything. */
 enum plumb_fully_masked { PLUMB_UNIFORM = 0, PLUMB_ZERO = 1, PLUMB_EXCLUDED = 2 };
 
-/* The last axis is contiguous, the others may have any stride. Every byte from the first element to
+/* The last axis is contiguous, the others may have any stride; it is 0 where an axis is repeated,
+ * as broadcasts of elementwise ops do: a plugin sees inputs of the output's shape alone. Every byte from the first element to
  * the last may be read; an output's elements alone may be written. Aligned to an element. */
 typedef struct plumb_tensor {
   void* data; /* host memory on "cpu", else the device's; NULL: an optional argument is absent */
@@ -66,6 +67,7 @@ typedef struct plumb_params {
 
 /* More of them, since version 2. */
 typedef struct plumb_more_params {
+  double shift;           /* of affine: what is added */
   int64_t axis;           /* of cumsum */
   int64_t offset;         /* of position_ids */
   int64_t group_size;     /* channels that share a mean */
@@ -86,9 +88,14 @@ typedef struct plumb_more_params {
  *   add, sub, mul,    out, a, b
  *   div, pow,
  *   minimum, maximum
+ *   multiply_add      out, a, b, c
+ *   where             out, condition, a, b                        condition is bool
  *   add_scalar        out, x                                      scale: what is added
  *   eq, ne, lt, le,   out, a, b                                   out is bool
- *   gt, ge
+ *   gt, ge,
+ *   logical_and,                                                  a and b of the last are floats or
+ *   logical_or                                                    bool
+ *   affine            out, x                                      scale, shift: what is added
  *   scale             out, x                                      scale divide
  *   leaky_relu        out, x                                      scale: the slope
  *   elu               out, x                                      scale: alpha

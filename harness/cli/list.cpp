@@ -34,7 +34,7 @@ int list_ops() {
     const auto op = static_cast<OpId>(i);
     std::cout << std::left << std::setw(18) << name_of(op);
     if (has_one_formula(op)) {
-      std::cout << std::setw(22) << operands_of(row_of(op)) << text_of(op, *row_of(op).formula);
+      std::cout << std::setw(24) << operands_of(row_of(op)) << text_of(op, *row_of(op).formula);
     } else {
       std::cout << operands_of(row_of(op));
     }

@@ -52,7 +52,9 @@ int print_op_support(const std::string& device_names, const Step& step) {
           beyond += text(name_of(op), " on ", device->name(), ": off by ",
                          number_words("%.4g", error->ulps), " ulp at ",
                          number_words("%.9g", error->at[0]));
-          if (row_of(op).operands.count == 3) beyond += number_words(" and %.9g", error->at[1]);
+          for (size_t input = 2; input < static_cast<size_t>(row_of(op).operands.count); ++input) {
+            beyond += number_words(" and %.9g", error->at[input - 1]);
+          }
           beyond += number_words(", %.3g are allowed\n", error->allowed);
         }
       }

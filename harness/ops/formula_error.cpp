@@ -11,7 +11,7 @@
 namespace plumb::harness {
 namespace {
 
-constexpr double kNumber = 0.3125;  // of the call: what every dtype has
+constexpr double kNumber = 0.3125, kShift = 55.5;  // of the call: what every dtype has
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Every 4093th of all values: about 2000 of each power of 2, subnormal ones and NaN too.
@@ -48,19 +48,33 @@ std::vector<double> second_inputs(const std::vector<double>& first) {
   return out;
 }
 
+// To go with both: the negative of their product, rounded, of which one rounding leaves the rest,
+// and other values.
+std::vector<double> third_inputs(const std::vector<double>& first,
+                                 const std::vector<double>& second) {
+  std::vector<double> out;
+  for (size_t i = 0; i < first.size(); ++i) {
+    out.push_back(i % 2 ? second[(i + 7) % second.size()]
+                        : static_cast<float>(-first[i] * second[i]));
+  }
+  return out;
+}
+
 std::vector<double> run(OpId op, Device& device, DType dtype,
                         const std::vector<std::vector<double>>& inputs) {
   const int64_t count = std::ssize(inputs[0]);
   const Tensor host = host_tensor(dtype, {count}), out = device.allocate(dtype, {count});
   std::vector<Tensor> in;
   for (const std::vector<double>& values : inputs) {
-    store_all(dtype, host.raw(), count, values.data());
-    in.push_back(device.allocate(dtype, {count}));
+    const DType of_input = in.empty() && has_condition(op) ? DType::boolean : dtype;
+    store_all(of_input, host.raw(), count, values.data());
+    in.push_back(device.allocate(of_input, {count}));
     device.upload(in.back(), host.raw());
     device.synchronize();
   }
-  if (in.size() == 2) device.ops().binary(op, out, in[0], in[1], kNumber);
-  else device.ops().unary(op, out, in[0], kNumber);
+  if (in.size() == 3) device.ops().ternary(op, out, in[0], in[1], in[2]);
+  else if (in.size() == 2) device.ops().binary(op, out, in[0], in[1], kNumber);
+  else device.ops().unary(op, out, in[0], kNumber, kShift);
   device.synchronize();
   device.download(host.raw(), out);
   std::vector<double> result(inputs[0].size());
@@ -90,7 +104,9 @@ double allowed_ulps(Formula formula, const Device& device) {
 std::optional<FormulaError> formula_error(OpId op, Device& device, Device& oracle) {
   if (!has_one_formula(op) || is_fused(op) || gives_bool(op)) return {};
   std::vector<std::vector<double>> inputs{first_inputs()};
-  if (row_of(op).operands.count == 3) inputs.push_back(second_inputs(inputs[0]));
+  const int count = row_of(op).operands.count - 1;
+  if (count > 1) inputs.push_back(second_inputs(inputs[0]));
+  if (count > 2) inputs.push_back(third_inputs(inputs[0], inputs[1]));
   const std::vector<double> found = run(op, device, DType::f32, inputs);
   const std::vector<double> exact = run(op, oracle, DType::f64, inputs);
   FormulaError out{.allowed = allowed_ulps(*row_of(op).formula, device)};
@@ -98,7 +114,7 @@ std::optional<FormulaError> formula_error(OpId op, Device& device, Device& oracl
     const double ulps = ulps_between(found[i], exact[i]);
     if (ulps <= out.ulps) continue;
     out.ulps = ulps;
-    out.at = {inputs[0][i], inputs.back()[i]};
+    for (size_t input = 0; input < inputs.size(); ++input) out.at[input] = inputs[input][i];
   }
   return out;
 }

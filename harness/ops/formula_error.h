@@ -12,7 +12,7 @@ namespace plumb::harness {
 struct FormulaError {
   double ulps = 0;                // the largest of the sample, in units of the last place
   double allowed = 0;             // by the formula
-  std::array<double, 2> at = {};  // the inputs
+  std::array<double, 3> at = {};  // the inputs
 
   bool within() const { return ulps <= allowed; }
 };

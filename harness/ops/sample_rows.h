@@ -44,6 +44,7 @@ class SampleRows {
   const std::vector<Tensor> tensors_;
   std::vector<bool> has_;
   int64_t count_ = 0;
+  int leading_ = 0;  // axes of "*", of the first operand
 };
 
 // Rows of a dense tensor on the host.

@@ -182,6 +182,19 @@ Tensor Tensor::expand(int axis, int64_t extent) const {
   return out;
 }
 
+Tensor Tensor::broadcast(const Shape& shape) const {
+  const int missing = shape.rank() - rank();
+  require(missing >= 0, "broadcast", shape_, " to ", shape);
+  Tensor out = *this;
+  out.shape_ = out.strides_ = shape;
+  for (int i = 0; i < shape.rank(); ++i) {
+    const int64_t extent = i < missing ? 1 : dim(i - missing);
+    require(extent == 1 || extent == shape[i], "broadcast", shape_, " to ", shape);
+    out.strides_.set(i, extent == shape[i] && i >= missing ? stride(i - missing) : 0);
+  }
+  return out;
+}
+
 Tensor host_tensor(DType dtype, const Shape& shape) {
   int64_t bytes = 0;
   require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "allocate", shape, ' ',

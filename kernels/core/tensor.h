@@ -100,6 +100,9 @@ class Tensor {
   Tensor transpose(int a, int b) const;
   // A leading axis of extent 1 repeated without copying (stride 0).
   Tensor expand(int axis, int64_t extent) const;
+  // This shape, axes aligned from the right, those of extent 1 or missing repeated without copying:
+  // the last one, too, whose stride is 0 then.
+  Tensor broadcast(const Shape& shape) const;
 
  private:
   std::shared_ptr<Storage> storage_;

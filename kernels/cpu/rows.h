@@ -54,18 +54,29 @@ class RowOffsets {
   std::array<int64_t, kMaxRank> strides_{};
 };
 
-// The innermost axes of tensors of one shape that are one block of memory in each of them.
+// The innermost axes of tensors of one shape that are one block of memory, or one repeated element
+// (a broadcast), in each of them.
 struct Block {
   int axes = 1;
   int64_t length = 1;  // elements
 };
+// Whether it is one element in the innermost axes of a block.
+inline bool repeats_last(const Tensor& t, int axes = 1) {
+  for (int axis = 1; axis <= axes; ++axis) {
+    if (t.dim(-axis) > 1) return t.stride(-axis) == 0;
+  }
+  return false;
+}
 template <class Tensors>
 Block common_block(const Tensors& tensors) {
   const Tensor& first = *tensors[0];
   Block block{1, first.dim(-1)};
   for (int axis = first.rank() - 2; axis >= 0; --axis, ++block.axes) {
+    if (first.dim(axis) == 1) continue;
     for (const Tensor* t : tensors) {
-      if (t->dim(axis) != 1 && t->stride(axis) != block.length) return block;
+      const bool repeated =
+          block.length > 1 && t->stride(axis) == 0 && repeats_last(*t, block.axes);
+      if (t->stride(axis) != block.length && !repeated) return block;
     }
     block.length *= first.dim(axis);
   }

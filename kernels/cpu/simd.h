@@ -32,6 +32,10 @@ static constexpr int64_t round_up(int64_t x, int64_t multiple) {
 enum Stored { kF16, kBf16, kF32 };
 inline constexpr int kStoredFormats = 3;
 
+// A formula of rows. Inputs and numbers that it does not have are not read.
+using MapRow = void (*)(void* out, const void* a, const void* b, const void* c, float number,
+                        float shift, int64_t n);
+
 // The functions of rows in one storage format. They compute in float32; R() rounds to the format,
 // to nearest even, and so does every store to such a row.
 struct RowFunctions {
@@ -40,12 +44,10 @@ struct RowFunctions {
   void (*narrow_quotient)(void* out, const float* in, float divisor, int64_t n);
   void (*round)(float* out, const float* in, int64_t n);  // R()
 
-  // Index: Formula. `b` is not read where the formula has one input, nor `number` where it has
-  // none.
-  void (*map[kFormulas])(void* out, const void* a, const void* b, float number, int64_t n);
+  MapRow map[kFormulas];  // index: Formula
   void apply(Formula f, void* out, const void* a, const void* b, int64_t n,
              float number = 0) const {
-    map[static_cast<int>(f)](out, a, b, number, n);
+    map[static_cast<int>(f)](out, a, b, nullptr, number, 0, n);
   }
   void add(void* out, const void* a, const void* b, int64_t n) const {
     apply(Formula::add, out, a, b, n);
@@ -137,6 +139,7 @@ struct Simd {
 
   RowFunctions rows[kStoredFormats];  // index: Stored
   const RowFunctions& floats() const { return rows[kF32]; }
+  MapRow map_bools[kFormulas];  // of inputs of bool; null where a formula has none
 
   float (*dot)(const float* a, const float* b, int64_t n);
   void (*multiply_add)(float* out, const float* a, const float* b, int64_t n);  // out += a b

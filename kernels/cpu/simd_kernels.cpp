@@ -18,12 +18,26 @@
 namespace plumb::cpu {
 namespace {
 
-// Element by element: f(at) computes one vector from its inputs, at(row) reads an input there. Two
-// vectors at a time, so that the compiler can fill the latencies of one with the other.
+// Element by element: f(at) computes one vector from its inputs, at(row) reads an input there,
+// at.flags(row) one of bool. Two vectors at a time, so that the compiler can fill the latencies of
+// one with the other.
+
+template <Stored S>
+struct Whole {
+  int64_t i;
+  F operator()(const void* row) const { return read<S>(row, i); }
+  F flags(const void* row) const { return read_bools(row, i, kWidth); }
+};
+template <Stored S>
+struct Tail {
+  int64_t i, n;
+  F operator()(const void* row) const { return read<S>(row, i, n - i, 0.0f); }
+  F flags(const void* row) const { return read_bools(row, i, n - i); }
+};
 
 template <Stored S, class Function>
 inline void each(void* out, int64_t n, Function f) {
-  const auto whole = [f](int64_t i) { return f([i](const void* x) { return read<S>(x, i); }); };
+  const auto whole = [f](int64_t i) { return f(Whole<S>{i}); };
   int64_t i = 0;
   for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
     const F first = whole(i), second = whole(i + kWidth);
@@ -35,7 +49,7 @@ inline void each(void* out, int64_t n, Function f) {
     i += kWidth;
   }
   if (i == n) return;
-  write<S>(out, i, f([i, n](const void* x) { return read<S>(x, i, n - i, 0.0f); }), n - i);
+  write<S>(out, i, f(Tail<S>{i, n}), n - i);
 }
 
 // The same of a function that gives 1 or 0, for a row of bool.
@@ -44,12 +58,11 @@ inline void each_bool(void* out, int64_t n, Function f) {
   uint8_t* to = static_cast<uint8_t*>(out);
   int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) {
-    const B flags = __builtin_convertvector(
-        __builtin_convertvector(f([i](const void* x) { return read<S>(x, i); }), I), B);
+    const B flags = __builtin_convertvector(__builtin_convertvector(f(Whole<S>{i}), I), B);
     __builtin_memcpy(to + i, &flags, sizeof flags);
   }
   if (i == n) return;
-  const F last = f([i, n](const void* x) { return read<S>(x, i, n - i, 0.0f); });
+  const F last = f(Tail<S>{i, n});
   for (int64_t k = 0; i + k < n; ++k) to[i + k] = static_cast<uint8_t>(last[k]);
 }
 
@@ -82,8 +95,9 @@ void round_row(float* out, const float* in, int64_t n) {
 // last bits and its subnormal numbers do not count.
 template <Stored S>
 struct Lanes {
-  F of_call;  // its number
+  F of_call, second;  // its numbers
   F number() const { return of_call; }
+  F shift() const { return second; }
   F constant(int c) const { return splat(static_cast<float>(c)); }
   F over_number(F x) const { return x / of_call; }
   F round(F x) const { return rounded<S>(x); }
@@ -103,6 +117,14 @@ struct Lanes {
   F cos(F x) const { return cpu::cos(x); }
   F erf(F x) const { return cpu::erf(x); }
   F pow(F a, F b) const { return cpu::pow(a, b); }
+  // Where the processor has no such instruction, in float64, which has the whole product.
+  F multiply_add(F a, F b, F c) const {
+#ifdef __FMA__
+    return cpu::multiply_add(a, b, c);
+#else
+    return in_doubles([](D x, D y, D z) { return x * y + z; }, a, b, c);
+#endif
+  }
   F tanh(F x) const { return S == kF32 ? exact_tangent(x) : hyperbolic_tangent(x); }
   F silu(F x) const { return S == kF32 ? exact_silu(x) : cpu::silu(x); }
   F gelu(F x) const { return S == kF32 ? exact_gelu(x) : cpu::gelu(x); }
@@ -110,15 +132,30 @@ struct Lanes {
 };
 
 template <Stored S, class Formula>
-void map_row(void* out, const void* a, const void* b, float number, int64_t n) {
-  const Lanes<S> m{splat(number)};
+void map_row(void* out, const void* a, const void* b, const void* c, float number, float shift,
+             int64_t n) {
+  const Lanes<S> m{splat(number), splat(shift)};
   if constexpr (Formula::kInputs == 1) {
     each<S>(out, n, [=](auto at) { return Formula::of(m, at(a)); });
-  } else {
+  } else if constexpr (Formula::kInputs == 2) {
     const auto f = [=](auto at) { return Formula::of(m, at(a), at(b)); };
     if constexpr (Formula::kGivesBool) each_bool<S>(out, n, f);
     else each<S>(out, n, f);
+  } else if constexpr (Formula::kHasCondition) {
+    each<S>(out, n, [=](auto at) { return Formula::of(m, at.flags(a), at(b), at(c)); });
+  } else {
+    each<S>(out, n, [=](auto at) { return Formula::of(m, at(a), at(b), at(c)); });
   }
+}
+template <class Formula>
+void map_bool_row(void* out, const void* a, const void* b, const void*, float, float, int64_t n) {
+  const Lanes<kF32> m{};
+  each_bool<kF32>(out, n, [=](auto at) { return Formula::of(m, at.flags(a), at.flags(b)); });
+}
+template <class Formula>
+constexpr MapRow map_of_bools() {
+  if constexpr (Formula::kTakesBools) return map_bool_row<Formula>;
+  else return nullptr;
 }
 
 void score(float* x, float factor, float cap, int64_t n) {
@@ -127,7 +164,7 @@ void score(float* x, float factor, float cap, int64_t n) {
       return splat(cap) * hyperbolic_tangent(at(x) * splat(factor) / splat(cap));
     });
   } else if (factor != 1) {
-    map_row<kF32, formulas::multiply>(x, x, nullptr, factor, n);
+    map_row<kF32, formulas::multiply>(x, x, nullptr, nullptr, factor, 0, n);
   }
 }
 
@@ -328,19 +365,24 @@ constexpr RowFunctions rows_of(FormulaList<void, F...>) {
 constexpr const MatrixUnit* kMatrixUnit = nullptr;
 #endif
 
-constexpr Simd kTable = {
-    PLUMB_SIMD_NAME,
-    2 * kWidth,
-    {rows_of<kF16>(Formulas()), rows_of<kBf16>(Formulas()), rows_of<kF32>(Formulas())},
-    dot,
-    multiply_add,
-    score,
-    cos_sin_row,
-    tile,
-    kPairTile,
-    transpose8,
-    kMatrixUnit,
-};
+template <class... F>
+constexpr Simd table_of(FormulaList<void, F...> formulas) {
+  return {
+      PLUMB_SIMD_NAME,
+      2 * kWidth,
+      {rows_of<kF16>(formulas), rows_of<kBf16>(formulas), rows_of<kF32>(formulas)},
+      {map_of_bools<F>()...},
+      dot,
+      multiply_add,
+      score,
+      cos_sin_row,
+      tile,
+      kPairTile,
+      transpose8,
+      kMatrixUnit,
+  };
+}
+constexpr Simd kTable = table_of(Formulas());
 
 }  // namespace
 

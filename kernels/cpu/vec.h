@@ -327,5 +327,14 @@ inline void write(void* row, int64_t at, F v, int64_t count) {
   else store(static_cast<uint16_t*>(row) + at, narrow<S>(v), count);
 }
 
+// Elements [at, at + count), count <= kWidth, of a row of bool, as 1 and 0; the others are 0.
+inline F read_bools(const void* row, int64_t at, int64_t count) {
+  B flags = {};
+  const uint8_t* from = static_cast<const uint8_t*>(row) + at;
+  if (count == kWidth) __builtin_memcpy(&flags, from, sizeof flags);
+  for (int64_t i = 0; count < kWidth && i < count; ++i) flags[i] = from[i];
+  return __builtin_convertvector(__builtin_convertvector(flags, I), F);
+}
+
 }  // namespace
 }  // namespace plumb::cpu

@@ -18,10 +18,11 @@ template <class T, int Inputs>
 struct Operands {
   void* out;  // of T, or of bool
   Rows out_rows;
-  const T* in[Inputs];
+  const void* in[Inputs];  // of T, or the first of bool
   Rows in_rows[Inputs];
-  Divisor width;  // of a row, in vectors
-  int64_t total;  // vectors in all rows
+  bool repeats[Inputs];  // one element for all of a row, of a broadcast
+  Divisor width;         // of a row, in vectors
+  int64_t total;         // vectors in all rows
 };
 
 template <class T, int N, int Inputs, class F>
@@ -34,9 +35,21 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
   const auto offset = [&](const Rows& rows) {
     return contiguous ? i * N : rows.offset(at.quotient) + at.remainder * N;
   };
+  const auto load = [&]<class S>(int j, S) {
+    const S* from = static_cast<const S*>(p.in[j]);
+    if (Inputs == 1 || !p.repeats[j]) return load_vector<N>(from + offset(p.in_rows[j]));
+    const auto one = load_vector<1>(from + p.in_rows[j].offset(at.quotient));
+    Vector<S, N> x;
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = one[0];
+    return x;
+  };
+  constexpr int kFirst = F::kHasCondition;  // of the inputs of T
+  Vector<bool, N> condition;
+  if constexpr (F::kHasCondition) condition = load(0, bool{});
   Vector<T, N> x[Inputs];
 #pragma unroll
-  for (int j = 0; j < Inputs; ++j) x[j] = load_vector<N>(p.in[j] + offset(p.in_rows[j]));
+  for (int j = kFirst; j < Inputs; ++j) x[j] = load(j, T{});
   T* out = static_cast<T*>(p.out) + offset(p.out_rows);
   if constexpr (requires { f.of_vector(x[0]); }) {
     store_vector(out, f.of_vector(x[0]));
@@ -46,8 +59,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
     for (int k = 0; k < N; ++k) {
       if constexpr (Inputs == 1) {
         y[k] = f(to_float(x[0][k]));
-      } else {
+      } else if constexpr (Inputs == 2) {
         y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
+      } else if constexpr (F::kHasCondition) {
+        y[k] = f(condition[k], to_float(x[1][k]), to_float(x[2][k]));
+      } else {
+        y[k] = f(to_float(x[0][k]), to_float(x[1][k]), to_float(x[2][k]));
       }
     }
     if constexpr (F::kGivesBool) {
@@ -84,10 +101,12 @@ void run_halves(const Tensor& out, Run run) {
 // The arithmetic of a formula (kernels/ops/formulas.h) in float32.
 template <class T>
 struct Floats {
-  float of_call, reciprocal;  // its number
+  float of_call, reciprocal, second;  // its numbers
 
-  explicit Floats(float number) : of_call(number), reciprocal(1.0f / number) {}
+  explicit Floats(float number, float shift)
+      : of_call(number), reciprocal(1.0f / number), second(shift) {}
   __device__ float number() const { return of_call; }
+  __device__ float shift() const { return second; }
   __device__ float constant(int c) const { return static_cast<float>(c); }
   // 16-bit types take a product with the reciprocal, off by less than 2^-23.
   __device__ float over_number(float x) const {
@@ -111,6 +130,9 @@ struct Floats {
   __device__ float sin(float x) const { return sinf(x); }
   __device__ float cos(float x) const { return cosf(x); }
   __device__ float erf(float x) const { return erff(x); }
+  __device__ float multiply_add(float a, float b, float c) const {
+    return fused_multiply_add(a, b, c);
+  }
   __device__ float pow(float a, float b) const { return powf(a, b); }
   __device__ float tanh(float x) const { return hyperbolic_tangent<T>(x); }
   __device__ float silu(float x) const { return activate<T, Activation::silu>(x); }
@@ -120,11 +142,13 @@ struct Floats {
 
 template <class T, class F>
 struct Reading {
-  static constexpr bool kGivesBool = F::kGivesBool;
+  static constexpr bool kGivesBool = F::kGivesBool, kHasCondition = F::kHasCondition;
   Floats<T> m;
-  explicit Reading(float number) : m(number) {}
-  __device__ float operator()(float x) const { return F::of(m, x); }
-  __device__ float operator()(float a, float b) const { return F::of(m, a, b); }
+  Reading(float number, float shift) : m(number, shift) {}
+  template <class... Inputs>
+  __device__ float operator()(Inputs... x) const {
+    return F::of(m, static_cast<float>(x)...);
+  }
 };
 
 // The formula itself, but bound by arithmetic where a conversion of a single number is as slow as a
@@ -132,11 +156,12 @@ struct Reading {
 // done in pairs.
 template <class T>
 struct Reading<T, formulas::softcap> {
+  static constexpr bool kHasCondition = false;
   Floats<T> m;
   T cap;
   bool cap_is_exact;  // in the storage type
-  explicit Reading(float c)
-      : m(c), cap(from_float<T>(c)), cap_is_exact(to_float(from_float<T>(c)) == c) {}
+  Reading(float c, float)
+      : m(c, 0), cap(from_float<T>(c)), cap_is_exact(to_float(from_float<T>(c)) == c) {}
   template <int N>
   __device__ Vector<T, N> of_vector(const Vector<T, N>& x) const {
     float y[N];
@@ -163,8 +188,8 @@ struct Reading<T, formulas::softcap> {
 // The kernels of one formula: all that is compiled once for each of them.
 template <class T, int Inputs, class F>
 void launch_formula(GpuOps& ops, const char* op, bool vectors, const Operands<T, Inputs>& p,
-                    float number) {
-  const Reading<T, F> f(number);
+                    const MapCall& call) {
+  const Reading<T, F> f(static_cast<float>(call.number), static_cast<float>(call.shift));
   const auto go = [&]<int N>() {
     launch_overlapped<elementwise<T, N, Inputs, Reading<T, F>>>(op, {grid_for(p.total, kThreads)},
                                                                 {kThreads}, 0, ops.stream(), p, f);
@@ -173,15 +198,18 @@ void launch_formula(GpuOps& ops, const char* op, bool vectors, const Operands<T,
   else go.template operator()<1>();
 }
 template <class T, int Inputs>
-using Launch = void (*)(GpuOps&, const char*, bool, const Operands<T, Inputs>&, float);
+using Launch = void (*)(GpuOps&, const char*, bool, const Operands<T, Inputs>&, const MapCall&);
 
 template <class T, int Inputs>
 void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&in)[Inputs],
-         Launch<T, Inputs> launch, float number = 0, std::string_view variant = {}) {
+         Launch<T, Inputs> launch, const MapCall& call, std::string_view variant = {}) {
   if (out.numel() == 0) return;
-  bool contiguous = out.contiguous();
-  for (const Tensor* x : in) contiguous = contiguous && x->contiguous();
-  if (needs_halves(out, contiguous)) {
+  bool contiguous = out.contiguous(), few_strides = has_few_strides(out);
+  for (const Tensor* x : in) {
+    contiguous = contiguous && x->contiguous();
+    few_strides = few_strides && has_few_strides(*x);
+  }
+  if (needs_halves(out, contiguous) || !few_strides) {
     return run_halves(out, [&](auto half_of) {
       Tensor halves[Inputs];
       const Tensor* pointers[Inputs];
@@ -189,7 +217,7 @@ void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&i
         halves[j] = half_of(*in[j]);
         pointers[j] = &halves[j];
       }
-      run<T, Inputs>(ops, op, half_of(out), pointers, launch, number, variant);
+      run<T, Inputs>(ops, op, half_of(out), pointers, launch, call, variant);
     });
   }
   const auto flat = [&](const Tensor& t) { return contiguous ? t.view({t.numel()}) : t; };
@@ -200,16 +228,18 @@ void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&i
   bool vectors = rows_are_multiples_of(kVector<T> * size_of(to.dtype()), to);
   for (int j = 0; j < Inputs; ++j) {
     const Tensor from = flat(*in[j]);
-    p.in[j] = from.data<T>();
+    p.in[j] = from.raw();
     p.in_rows[j] = rows_of(op, from);
-    vectors = vectors && rows_are_vectors(from);
+    p.repeats[j] = from.dim(-1) > 1 && from.stride(-1) == 0;
+    vectors = vectors &&
+              (p.repeats[j] || rows_are_multiples_of(kVector<T> * size_of(from.dtype()), from));
   }
   vectors = vectors && ops.choose("vectors", variant);
   if (!vectors) ops.settle_for("scalars", variant);
   const int width = vectors ? kVector<T> : 1;
   p.width = Divisor(contiguous ? 1 : to.dim(-1) / width);
   p.total = to.numel() / width;
-  launch(ops, op, vectors, p, number);
+  launch(ops, op, vectors, p, call);
 }
 
 // What tells apart the kernels of an op that has several formulas.
@@ -313,20 +343,26 @@ void GpuOps::do_map(const MapCall& call) {
     return;
   }
   const char* op = call.row.name;
-  const auto number = static_cast<float>(call.number);
-  with_storage(op, a.dtype(), [&]<class T>(T) {
-    with_formula(call.formula, [&]<class F>() {
-      const std::string_view variant = variant_of(call);
-      const auto launch = launch_formula<T, F::kInputs, F>;
-      if constexpr (F::kInputs == 1) run<T, 1>(*this, op, out, {&a}, launch, number, variant);
-      else run<T, 2>(*this, op, out, {&a, call.b}, launch, number, variant);
-    });
+  const auto go = [&]<class T, class F>() {
+    const std::string_view variant = variant_of(call);
+    const auto launch = launch_formula<T, F::kInputs, F>;
+    if constexpr (F::kInputs == 1) run<T, 1>(*this, op, out, {&a}, launch, call, variant);
+    else if constexpr (F::kInputs == 2)
+      run<T, 2>(*this, op, out, {&a, call.b}, launch, call, variant);
+    else run<T, 3>(*this, op, out, {&a, call.b, call.c}, launch, call, variant);
+  };
+  with_formula(call.formula, [&]<class F>() {
+    if constexpr (F::kTakesBools) {
+      if (call.storage() == DType::boolean) return go.template operator()<bool, F>();
+    }
+    with_storage(op, call.storage(), [&]<class T>(T) { go.template operator()<T, F>(); });
   });
 }
 
 void GpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   with_storage("masked_add", out.dtype(), [&]<class T>(T) {
-    run<T, 2>(*this, "masked_add", out, {&x, &mask}, launch_formula<T, 2, formulas::add>);
+    run<T, 2>(*this, "masked_add", out, {&x, &mask}, launch_formula<T, 2, formulas::add>,
+              {row_of(OpId::masked_add), Formula::add, out, x, &mask});
   });
 }
 

@@ -22,24 +22,36 @@ struct Rows {
   }
 };
 
-// Dense outer axes are merged first; throws Unsupported when more than three remain. A row is the
-// last axis, or the last `row_axes` ones where they are dense.
-inline Rows rows_of(const char* op, const Tensor& t, int row_axes = 1) {
+// The outer axes of a tensor, dense ones merged.
+struct OuterAxes {
   int64_t extents[kMaxRank] = {}, strides[kMaxRank] = {};
   int axes = 0;
-  int64_t count = t.numel() > 0 ? 1 : 0;
-  for (int i = 0; i + row_axes < t.rank(); ++i) {
-    count *= t.dim(i);
-    if (t.dim(i) == 1) continue;
-    if (axes > 0 && strides[axes - 1] == t.stride(i) * t.dim(i)) {
-      extents[axes - 1] *= t.dim(i);
-      strides[axes - 1] = t.stride(i);
-    } else {
-      extents[axes] = t.dim(i);
-      strides[axes++] = t.stride(i);
+  int64_t count;  // rows
+
+  explicit OuterAxes(const Tensor& t, int row_axes = 1) : count(t.numel() > 0 ? 1 : 0) {
+    for (int i = 0; i + row_axes < t.rank(); ++i) {
+      count *= t.dim(i);
+      if (t.dim(i) == 1) continue;
+      if (axes > 0 && strides[axes - 1] == t.stride(i) * t.dim(i)) {
+        extents[axes - 1] *= t.dim(i);
+        strides[axes - 1] = t.stride(i);
+      } else {
+        extents[axes] = t.dim(i);
+        strides[axes++] = t.stride(i);
+      }
     }
   }
-  require<Unsupported>(axes <= 3, op, "a tensor of shape ", t.shape(), " with ", axes,
+};
+
+inline constexpr int kMostStrides = 3;
+inline bool has_few_strides(const Tensor& t) { return OuterAxes(t).axes <= kMostStrides; }
+
+// Throws Unsupported when more than three outer axes remain. A row is the last axis, or the last
+// `row_axes` ones where they are dense.
+inline Rows rows_of(const char* op, const Tensor& t, int row_axes = 1) {
+  const OuterAxes outer(t, row_axes);
+  const auto& [extents, strides, axes, count] = outer;
+  require<Unsupported>(axes <= kMostStrides, op, "a tensor of shape ", t.shape(), " with ", axes,
                        " separate outer strides; at most 3 are implemented: make it contiguous");
   Rows out;
   out.innermost = Divisor(axes > 0 ? extents[axes - 1] : 1);
@@ -56,7 +68,7 @@ inline Rows rows_of(const char* op, const Tensor& t, int row_axes = 1) {
 inline bool rows_are_multiples_of(int64_t bytes, const Tensor& t) {
   if (reinterpret_cast<uintptr_t>(t.raw()) % static_cast<uintptr_t>(bytes) != 0) return false;
   const int64_t size = size_of(t.dtype());
-  if (t.dim(-1) * size % bytes != 0) return false;
+  if (t.dim(-1) * size % bytes != 0 || t.stride(-1) == 0) return false;
   for (int i = 0; i + 1 < t.rank(); ++i) {
     if (t.dim(i) != 1 && t.stride(i) * size % bytes != 0) return false;
   }

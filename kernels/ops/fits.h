@@ -139,15 +139,24 @@ inline constexpr Signature kSignature = transposed ? kTable[static_cast<size_t>(
 // The operands in the order of the row, of which the last may be missing where they are optional.
 // All are on the device, their last axis contiguous. `s`: the signature of the op's row.
 template <const Signature& s, class... Tensors>
+bool fits_as(fits_detail::Found& found, const Device& device, bool narrow_weights,
+             const Tensors&... tensors) {
+  return fits_detail::all_fit<s>(device, std::tie(tensors...), found, narrow_weights,
+                                 std::index_sequence_for<Tensors...>());
+}
+inline CheckedCall checked_call(OpId op, const fits_detail::Found& found) {
+  return {kTable[static_cast<size_t>(op)], is_floating(found.storage) ? found.storage : DType::f32,
+          found.extents};
+}
+
+template <const Signature& s, class... Tensors>
 CheckedCall check_as(OpId op, bool transposed, const Device& device, bool narrow_weights,
                      const Tensors&... tensors) {
   fits_detail::Found found;
-  if (!fits_detail::all_fit<s>(device, std::tie(tensors...), found, narrow_weights,
-                               std::index_sequence_for<Tensors...>())) {
+  if (!fits_as<s>(found, device, narrow_weights, tensors...)) {
     refuse(op, device, {&tensors...}, narrow_weights, transposed);
   }
-  return {kTable[static_cast<size_t>(op)], is_floating(found.storage) ? found.storage : DType::f32,
-          found.extents};
+  return checked_call(op, found);
 }
 
 template <OpId op, bool transposed = false, class... Tensors>

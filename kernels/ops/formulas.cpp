@@ -28,6 +28,7 @@ Written operator<=(const Written& a, const Written& b) { return joined(a, " <= "
 struct Writer {
   static Written call(const char* name, const Written& x) { return {name + ("(" + x.text + ")")}; }
   Written number() const { return {"number"}; }
+  Written shift() const { return {"shift"}; }
   Written constant(int c) const { return {std::to_string(c)}; }
   Written over_number(const Written& x) const { return x / number(); }
   Written round(const Written& x) const { return call("R", x); }
@@ -38,6 +39,9 @@ struct Writer {
   Written nearest(const Written& x) const { return call("round", x); }
   Written pow(const Written& a, const Written& b) const {
     return {"pow(" + a.text + ", " + b.text + ")"};
+  }
+  Written multiply_add(const Written& a, const Written& b, const Written& c) const {
+    return {"fma(" + a.text + ", " + b.text + ", " + c.text + ")"};
   }
   Written abs(const Written& x) const { return call("abs", x); }
   Written floor(const Written& x) const { return call("floor", x); }
@@ -63,7 +67,8 @@ std::string text_of(OpId op, Formula formula) {
   return with_formula(formula, [&]<class F>() {
     const Writer m;
     if constexpr (F::kInputs == 1) return m.round(F::of(m, input(1))).text;
-    else return m.round(F::of(m, input(1), input(2))).text;
+    else if constexpr (F::kInputs == 2) return m.round(F::of(m, input(1), input(2))).text;
+    else return m.round(F::of(m, input(1), input(2), input(3))).text;
   });
 }
 

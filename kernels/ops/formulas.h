@@ -2,10 +2,11 @@
 // formula with an arithmetic m of its own over values V of its own: doubles (kernels/oracle),
 // vectors of floats (kernels/cpu), the float of a GPU's thread (kernels/gpu), text (formulas.cpp).
 //
-// m.number() is the number of the call, m.constant(1) is 1, m.over_number(x) is x / number,
-// m.round(x) is R(x) between two steps, m.select(condition, a, b) is a or b; m.nearest(x) is the
-// integer next to x, the even one of two; m.reciprocal_root(x) is 1 / sqrt(x); the others are what
-// they are called.
+// m.number() is the number of the call, m.shift() a second one, m.constant(1) is 1,
+// m.over_number(x) is x / number, m.round(x) is R(x) between two steps, m.select(condition, a, b)
+// is a or b; m.nearest(x) is the integer next to x, the even one of two; m.reciprocal_root(x) is 1
+// / sqrt(x); m.multiply_add(a, b, c) is a b + c with one rounding; the others are what they are
+// called.
 //
 // kUlps: how far a float32 kernel of the CPU may be from the value, in units of the last place;
 // `harness support --ops` measures it.
@@ -26,7 +27,8 @@ namespace plumb {
   X(expm1) X(log1p) X(sin) X(cos) X(erf) X(sigmoid) X(softplus)       \
   X(relu) X(leaky_relu) X(elu) X(floor) X(ceil) X(round) X(sign)      \
   X(sub) X(maximum) X(pow)                                            \
-  X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+  X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(logical_and) X(logical_or)    \
+  X(affine) X(multiply_add) X(where)
 // clang-format on
 
 namespace formulas {
@@ -37,9 +39,11 @@ template <int Inputs, bool GivesBool = false>
 struct Of {
   static constexpr int kInputs = Inputs;
   static constexpr bool kGivesBool = GivesBool;  // 1 or 0, stored as bool
+  static constexpr bool kTakesBools = false;     // inputs of bool, too
+  static constexpr bool kHasCondition = false;   // the first input is of bool, whatever the others
 };
 
-// A formula that is one expression of m and of x, or of a and b.
+// A formula that is one expression of m and of x, of a and b, or of a, b and c.
 #define PLUMB_UNARY(name, ulps, expression)                   \
   struct name : Of<1> {                                       \
     static constexpr double kUlps = ulps;                     \
@@ -55,6 +59,14 @@ struct Of {
     static constexpr V of([[maybe_unused]] const M& m, V a, V b) { \
       return expression;                                           \
     }                                                              \
+  };
+#define PLUMB_TERNARY(name, ulps, expression)                           \
+  struct name : Of<3> {                                                 \
+    static constexpr double kUlps = ulps;                               \
+    template <class M, class V>                                         \
+    static constexpr V of([[maybe_unused]] const M& m, V a, V b, V c) { \
+      return expression;                                                \
+    }                                                                   \
   };
 #define PLUMB_COMPARISON(name, condition, where_true, where_false)                 \
   struct name : Of<2, true> {                                                      \
@@ -80,6 +92,39 @@ PLUMB_COMPARISON(lt, a < b, 1, 0)
 PLUMB_COMPARISON(le, a <= b, 1, 0)
 PLUMB_COMPARISON(gt, b < a, 1, 0)
 PLUMB_COMPARISON(ge, b <= a, 1, 0)
+
+// Any value but 0 is true, NaN too.
+struct Logical : Of<2, true> {
+  static constexpr double kUlps = 0;
+  static constexpr bool kTakesBools = true;
+  template <class M, class V>
+  static constexpr V truth(const M& m, V x) {
+    return m.select(x == m.constant(0), m.constant(0), m.constant(1));
+  }
+};
+struct logical_and : Logical {
+  template <class M, class V>
+  static constexpr V of(const M& m, V a, V b) {
+    return m.select(a == m.constant(0), m.constant(0), truth(m, b));
+  }
+};
+struct logical_or : Logical {
+  template <class M, class V>
+  static constexpr V of(const M& m, V a, V b) {
+    return m.select(a == m.constant(0), truth(m, b), m.constant(1));
+  }
+};
+
+PLUMB_UNARY(affine, kOneRounding, m.multiply_add(x, m.number(), m.shift()))
+PLUMB_TERNARY(multiply_add, kOneRounding, m.multiply_add(a, b, c))
+struct where : Of<3> {
+  static constexpr double kUlps = 0;
+  static constexpr bool kHasCondition = true;
+  template <class M, class V>
+  static constexpr V of(const M& m, V condition, V a, V b) {
+    return m.select(condition == m.constant(0), b, a);
+  }
+};
 
 PLUMB_UNARY(add_scalar, kOneRounding, x + m.number())
 PLUMB_UNARY(multiply, kOneRounding, (x * m.number()))
@@ -143,6 +188,7 @@ PLUMB_BINARY(scaled_add, kComposed, m.round(a* m.number()) + b)
 
 #undef PLUMB_UNARY
 #undef PLUMB_BINARY
+#undef PLUMB_TERNARY
 #undef PLUMB_COMPARISON
 
 }  // namespace formulas

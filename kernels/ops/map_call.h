@@ -6,19 +6,34 @@
 
 namespace plumb {
 
-// One call of an elementwise op; `b` is null where its formula has one input.
+// One call of an elementwise op; `b` and `c` are null where its formula has fewer inputs.
 struct MapCall {
   const OpRow& row;
   Formula formula;
   const Tensor& out;
   const Tensor& a;
   const Tensor* b = nullptr;
-  double number = 0;
+  const Tensor* c = nullptr;
+  double number = 0, shift = 0;
+  bool broadcasts = false;  // inputs may have strides of 0, along the last axis, too
+
+  // That of the call, which a condition does not have.
+  DType storage() const { return c ? c->dtype() : a.dtype(); }
 };
 
 // A comparison's outputs are not numbers.
 inline bool gives_bool(OpId op) {
   return row_of(op).operands.operands[0].type == OperandType::boolean;
+}
+inline bool takes_bools(OpId op) {
+  return row_of(op).operands.operands[1].type == OperandType::same;
+}
+inline bool has_condition(OpId op) {
+  return row_of(op).operands.operands[1].type == OperandType::boolean;
+}
+// Whether inputs may differ in shape: those of fused ops may not.
+inline bool takes_broadcasts(OpId op) {
+  return row_of(op).formula && !is_fused(op) && row_of(op).operands.count > 2;
 }
 inline DType output_dtype(OpId op, DType storage) {
   return gives_bool(op) ? DType::boolean : storage;

@@ -79,6 +79,11 @@ PLUMB_OP(lt, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formul
 PLUMB_OP(le, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::le)
 PLUMB_OP(gt, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::gt)
 PLUMB_OP(ge, .operands = kComparison, .flops = 1, .bits = OpBits::exact, .formula = Formula::ge)
+PLUMB_OP(logical_and, .operands = kLogical, .flops = 1, .bits = OpBits::exact, .formula = Formula::logical_and)
+PLUMB_OP(logical_or, .operands = kLogical, .flops = 1, .bits = OpBits::exact, .formula = Formula::logical_or)
+PLUMB_OP(where, .operands = kWhere, .flops = 1, .bits = OpBits::exact, .formula = Formula::where)
+PLUMB_OP(affine, .operands = kUnary, .flops = 2, .formula = Formula::affine)
+PLUMB_OP(multiply_add, .operands = kTernary, .flops = 2, .formula = Formula::multiply_add)
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/ops/broadcast.h"
 #include "kernels/ops/device_ops.h"
 #include "kernels/ops/fits.h"
 #include "kernels/ops/op_checks.h"
@@ -50,18 +51,40 @@ void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const
                                                 weight, bias);
 }
 
-void Ops::unary(OpId op, const Tensor& out, const Tensor& x, double number) {
+void Ops::unary(OpId op, const Tensor& out, const Tensor& x, double number, double shift) {
   const CheckedCall call = check_as<kUnary>(op, false, device_, false, out, x);
-  dispatch_map<&Ops::unary>(call, {call.row, *call.row.formula, out, x, nullptr, number}, out, x,
-                            number);
+  dispatch_map<&Ops::unary>(call,
+                            {call.row, *call.row.formula, out, x, nullptr, nullptr, number, shift},
+                            out, x, number, shift);
 }
 
 void Ops::binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number) {
-  const CheckedCall call = gives_bool(op)
-                               ? check_as<kComparison>(op, false, device_, false, out, a, b)
-                               : check_as<kBinary>(op, false, device_, false, out, a, b);
-  dispatch_map<&Ops::binary>(call, {call.row, *call.row.formula, out, a, &b, number}, out, a, b,
-                             number);
+  const auto run = [&](const CheckedCall& call, const Tensor& x, const Tensor& y, bool broadcasts) {
+    dispatch_map<&Ops::binary>(
+        call, {call.row, *call.row.formula, out, x, &y, nullptr, number, 0, broadcasts}, out, a, b,
+        number);
+  };
+  fits_detail::Found found;
+  const bool fits = !gives_bool(op)   ? fits_as<kBinary>(found, device_, false, out, a, b)
+                    : takes_bools(op) ? fits_as<kLogical>(found, device_, false, out, a, b)
+                                      : fits_as<kComparison>(found, device_, false, out, a, b);
+  if (fits) return run(checked_call(op, found), a, b, false);
+  const BroadcastCall wide = broadcast(op, device_, out, std::array{&a, &b});
+  run(wide.call, wide.inputs[0], wide.inputs[1], true);
+}
+
+void Ops::ternary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& c) {
+  const auto run = [&](const CheckedCall& call, const Tensor& x, const Tensor& y, const Tensor& z,
+                       bool broadcasts) {
+    dispatch_map<&Ops::ternary>(
+        call, {call.row, *call.row.formula, out, x, &y, &z, 0, 0, broadcasts}, out, a, b, c);
+  };
+  fits_detail::Found found;
+  const bool fits = has_condition(op) ? fits_as<kWhere>(found, device_, false, out, a, b, c)
+                                      : fits_as<kTernary>(found, device_, false, out, a, b, c);
+  if (fits) return run(checked_call(op, found), a, b, c, false);
+  const BroadcastCall wide = broadcast(op, device_, out, std::array{&a, &b, &c});
+  run(wide.call, wide.inputs[0], wide.inputs[1], wide.inputs[2], true);
 }
 
 void Ops::cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
@@ -81,8 +104,8 @@ void Ops::scale(const Tensor& out, const Tensor& x, double factor, ScaleOperatio
   const bool divides = operation == ScaleOperation::divide;
   const Formula formula = divides ? Formula::divide : Formula::multiply;
   dispatch_map<&Ops::scale>(checked<OpId::scale>(out, x),
-                            {row_of(OpId::scale), formula, out, x, nullptr, factor}, out, x, factor,
-                            operation);
+                            {row_of(OpId::scale), formula, out, x, nullptr, nullptr, factor}, out,
+                            x, factor, operation);
 }
 
 void Ops::softmax(const Tensor& out, const Tensor& x) {
@@ -189,15 +212,16 @@ void Ops::softcap(const Tensor& out, const Tensor& x, double cap) {
   const CheckedCall call = checked<OpId::softcap>(out, x);
   require(cap > 0, "softcap", "cap is ", cap, ", must be positive");
   if (!runs_fused(OpId::softcap)) return compose_softcap(out, x, cap);
-  dispatch_map<&Ops::softcap>(call, {call.row, Formula::softcap, out, x, nullptr, cap}, out, x,
-                              cap);
+  dispatch_map<&Ops::softcap>(call, {call.row, Formula::softcap, out, x, nullptr, nullptr, cap},
+                              out, x, cap);
 }
 
 void Ops::scaled_add(const Tensor& out, const Tensor& x, const Tensor& residual, double factor) {
   const CheckedCall call = checked<OpId::scaled_add>(out, x, residual);
   if (!runs_fused(OpId::scaled_add)) return compose_scaled_add(out, x, residual, factor);
-  dispatch_map<&Ops::scaled_add>(call, {call.row, Formula::scaled_add, out, x, &residual, factor},
-                                 out, x, residual, factor);
+  dispatch_map<&Ops::scaled_add>(
+      call, {call.row, Formula::scaled_add, out, x, &residual, nullptr, factor}, out, x, residual,
+      factor);
 }
 
 void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,

@@ -67,18 +67,25 @@ class Ops {
   // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
   void activation(const Tensor& out, const Tensor& x, Activation function);
 
-  // The op of one or two inputs of equal shapes, R(its formula): kernels/ops/formulas.h. `op` is
-  // one whose row has a formula of so many inputs. Comparisons write bool.
-  void unary(OpId op, const Tensor& out, const Tensor& x, double number = 0);
+  // The op of one, two or three inputs, R(its formula): kernels/ops/formulas.h. `op` is one whose
+  // row has a formula of so many inputs. Comparisons and logical ops write bool; those take bools,
+  // too. Shapes go together as torch's do: aligned from the right, an axis of 1, or a missing one,
+  // is repeated; out has the whole shape.
+  void unary(OpId op, const Tensor& out, const Tensor& x, double number = 0, double shift = 0);
   void binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number = 0);
+  void ternary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& c);
 
-  // R(a + b), R(a * b), R(a / b): equal shapes.
+  // R(a + b), R(a * b), R(a / b).
   void add(const Tensor& out, const Tensor& a, const Tensor& b) { binary(OpId::add, out, a, b); }
   void mul(const Tensor& out, const Tensor& a, const Tensor& b) { binary(OpId::mul, out, a, b); }
   void div(const Tensor& out, const Tensor& a, const Tensor& b) { binary(OpId::div, out, a, b); }
   // R(x + value).
   void add_scalar(const Tensor& out, const Tensor& x, double value) {
     unary(OpId::add_scalar, out, x, value);
+  }
+  // R(x factor + shift).
+  void affine(const Tensor& out, const Tensor& x, double factor, double shift) {
+    unary(OpId::affine, out, x, factor, shift);
   }
   // R(x * factor) or R(x / factor).
   void scale(const Tensor& out, const Tensor& x, double factor,

@@ -56,7 +56,8 @@ class Maker {
         transposed_(chance(2)),
         explicit_mask_(chance(3)),
         step_(op == OpId::ssd_scan && chance(2)),
-        gate_(storage == DType::f32 ? any_dtype() : storage) {
+        gate_(storage == DType::f32 ? any_dtype() : storage),
+        of_bools_(row_.formula && takes_bools(op) && chance(3)) {
     const std::span all(signature().operands.data(), static_cast<size_t>(signature().count));
     const bool bare = std::ranges::none_of(all, [](auto& it) { return it.leading && it.rank > 0; });
     const bool alone =
@@ -66,6 +67,12 @@ class Maker {
       for (int axes = choose(3) + alone; axes > 0; --axes) leading_.push_back(one_of('*'));
     if (bare) leading_.push_back(extent('C'));
     if (step_) extents_['T'] = 1;
+    // Not in place (samples_of): the first input has the output's shape there.
+    const bool broadcasts = takes_broadcasts(op) && number % 4 != 3 && size == Size::several;
+    const int inputs = row_.operands.count - 1;
+    for (size_t axis = 0; broadcasts && chance(2) && axis < leading_.size(); ++axis) {
+      repeated_.push_back(choose((1 << inputs) - 1));
+    }
   }
 
   OpCall call() {
@@ -78,7 +85,11 @@ class Maker {
 #include "kernels/ops/op_list.h"
       }
       // A formula without a method of its own.
-      return signature().count == 3 ? of<&O::binary>(&O::binary) : of<&O::unary>(&O::unary);
+      switch (signature().count) {
+        case 2: return of<&O::unary>(&O::unary);
+        case 3: return of<&O::binary>(&O::binary);
+        default: return of<&O::ternary>(&O::ternary);
+      }
     }.template operator()<Ops>();
   }
 
@@ -155,6 +166,8 @@ class Maker {
   std::mt19937 engine_;
   const bool transposed_, explicit_mask_, step_;
   const DType gate_;
+  const bool of_bools_;
+  std::vector<int> repeated_;  // by axis, a bit of each input that is 1 there; empty: none
   std::vector<int64_t> leading_;
   std::map<char, int64_t> extents_;
   int at_ = 0;    // the next operand
@@ -190,6 +203,10 @@ Shape Maker::shape_of(const Operand& it) {
   }
   std::vector<int64_t> out;
   if (it.leading) out = leading_;
+  for (size_t axis = 0; at_ > 0 && axis < repeated_.size(); ++axis) {
+    if (repeated_[axis] >> (at_ - 1) & 1) out[axis] = 1;
+  }
+  while (!repeated_.empty() && out.size() > 1 && out[0] == 1 && chance(2)) out.erase(out.begin());
   for (int i = 0; i < it.rank; ++i) {
     const Extent& axis = it.axes.at(static_cast<size_t>(i));
     const bool is_number = axis.letter < 0 || (axis.broadcast && chance(2));
@@ -204,6 +221,7 @@ DType Maker::dtype_of(const Operand& it) {
   switch (it.type) {
     case OperandType::i64: return DType::i64;
     case OperandType::boolean: return DType::boolean;
+    case OperandType::same: return of_bools_ ? DType::boolean : storage_;
     case OperandType::wide: return DType::f32;
     case OperandType::floating: return row_.id == OpId::cast && !written ? any_dtype() : gate_;
     case OperandType::any:
@@ -285,7 +303,7 @@ AttentionMask Maker::argument(AttentionMask*) {
 }
 
 bool works_in_place(const OpRow& row) {
-  return (row.formula && !gives_bool(row.id)) || row.in_place;
+  return (row.formula && !gives_bool(row.id) && !has_condition(row.id)) || row.in_place;
 }
 
 }  // namespace

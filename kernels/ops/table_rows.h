@@ -9,7 +9,10 @@ namespace plumb {
 
 inline constexpr Signature kUnary = signature("out[*] = x[*]");
 inline constexpr Signature kBinary = signature("out[*] = a[*], b[*]");
+inline constexpr Signature kTernary = signature("out[*] = a[*], b[*], c[*]");
 inline constexpr Signature kComparison = signature("out[*]: bool = a[*], b[*]");
+inline constexpr Signature kLogical = signature("out[*]: bool = a[*]: same, b[*]: same");
+inline constexpr Signature kWhere = signature("out[*] = condition[*]: bool, a[*], b[*]");
 
 inline constexpr std::array<OpRow, kOpCount> kTable = {{
 #define PLUMB_OP(op, ...) {.id = OpId::op, .name = #op, __VA_ARGS__},

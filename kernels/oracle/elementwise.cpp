@@ -45,10 +45,11 @@ namespace {
 // The arithmetic of a formula (kernels/ops/formulas.h) in float64, whose functions are off as those
 // of a simulated kernel are. A fused op runs here where nothing is rounded on the way.
 struct Doubles {
-  double of_call;  // its number
+  double of_call, second;  // its numbers
   const Noise& noise;
 
   double number() const { return of_call; }
+  double shift() const { return second; }
   double constant(int c) const { return c; }
   double over_number(double x) const { return x / of_call; }
   double round(double x) const { return x; }
@@ -65,6 +66,7 @@ struct Doubles {
   double sin(double x) const { return noise.function(std::sin(x)); }
   double cos(double x) const { return noise.function(std::cos(x)); }
   double erf(double x) const { return noise.function(std::erf(x)); }
+  double multiply_add(double a, double b, double c) const { return std::fma(a, b, c); }
   double pow(double a, double b) const { return noise.function(std::pow(a, b)); }
   double function(double x, Activation name) const {
     const double y = activate(x, name);
@@ -80,8 +82,9 @@ struct Doubles {
 
 void OracleOps::do_map(const MapCall& call) {
   std::vector<double> values = values_of(call.a);
-  const std::vector<double> others = call.b ? values_of(*call.b) : std::vector<double>();
-  const DType storage = call.a.dtype();
+  const std::vector<double> second = call.b ? values_of(*call.b) : std::vector<double>();
+  const std::vector<double> third = call.c ? values_of(*call.c) : std::vector<double>();
+  const DType storage = call.storage();
   const bool alone = call.row.id == OpId::activation;
   const bool exponential = alone && activation_of(call.formula) == Activation::silu &&
                            rounds_here(storage, "activation.exponential", false);
@@ -90,11 +93,12 @@ void OracleOps::do_map(const MapCall& call) {
     for (double& x : values) x = activate_in_parts(x, name, storage, exponential);
   } else {
     const Noise noise(storage);
-    const Doubles m{call.number, noise};
+    const Doubles m{call.number, call.shift, noise};
     with_formula(call.formula, [&]<class F>() {
       for (size_t i = 0; i < values.size(); ++i) {
         if constexpr (F::kInputs == 1) values[i] = F::of(m, values[i]);
-        else values[i] = F::of(m, values[i], others[i]);
+        else if constexpr (F::kInputs == 2) values[i] = F::of(m, values[i], second[i]);
+        else values[i] = F::of(m, values[i], second[i], third[i]);
       }
     });
   }

@@ -105,18 +105,21 @@ bool has_kept(const Tensor& t) {
 std::vector<double> values_of(const Tensor& t) {
   std::vector<double> out(static_cast<size_t>(t.numel()));
   const int64_t width = t.rank() ? t.dim(-1) : 1;
+  const bool repeats = width > 1 && t.stride(-1) == 0;  // a broadcast axis
   const auto size = size_of(t.dtype());
   const OracleStorage* storage = size == 2 ? storage_of(t) : nullptr;
   double* to = out.data();
   for_each_row(t, [&](int64_t offset) {
     const char* row = t.data<char>() + offset * size;
-    load_all(t.dtype(), row, width, to);
+    const int64_t stored = repeats ? 1 : width;
+    load_all(t.dtype(), row, stored, to);
     if (storage && storage->keeps()) {
-      for (int64_t i = 0; i < width; ++i) {
+      for (int64_t i = 0; i < stored; ++i) {
         const double kept = storage->kept(row + i * size);
         if (!std::isnan(kept)) to[i] = kept;
       }
     }
+    std::fill(to + stored, to + width, *to);
     to += width;
   });
   return out;

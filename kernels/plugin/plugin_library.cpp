@@ -30,6 +30,7 @@ bool needs_version_2(OpId op) {
   switch (op) {
     case OpId::position_ids:
     case OpId::cumsum:
+    case OpId::affine:
     case OpId::causal_conv1d:
     case OpId::ssd_scan:
     case OpId::gated_rms_norm: return true;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/broadcast.h"
 #include "kernels/plugin/access_fault.h"
 #include "kernels/plugin/confined_call.h"
 
@@ -64,7 +65,9 @@ struct ParamsOf {
   plumb_params out{};
   plumb_more_params more{};
 
-  void operator()(double value) { *number_of(op, out) = value; }
+  int numbers = 0;  // so far
+
+  void operator()(double value) { (numbers++ == 0 ? *number_of(op, out) : more.shift) = value; }
   void operator()(bool transpose_b) { out.transpose_b = transpose_b; }
   void operator()(int64_t value) { (op == OpId::cumsum ? more.axis : more.offset) = value; }
   void operator()(Activation function) { out.activation = static_cast<int32_t>(function); }
@@ -298,7 +301,7 @@ void PluginOps::require_whole() const {
 void PluginOps::do_call(const OpCall& call) {
   const PluginLibrary* plugin = plugin_for(call.op);
   if (plugin && choose(plugin->impl())) {
-    for (const OpCall& one : call.singles()) run(*plugin, one);
+    for (const OpCall& one : call.singles()) run(*plugin, with_equal_shapes(one));
     return;
   }
   require<Unsupported>(inner_ != nullptr, std::string(name_of(call.op)).c_str(), "device ",

@@ -71,13 +71,16 @@ class Calls {
 
   void elementwise(int64_t columns) {
     const Shape shape({3, columns});
-    const Tensor x = input(shape), y = input(shape);
+    const Tensor x = input(shape), y = input(shape), flags = input(shape, DType::boolean);
     for (int i = 0; i < kOpCount; ++i) {
       const auto op = static_cast<OpId>(i);
       if (!has_one_formula(op) || is_fused(op)) continue;
       const auto run = [&](const Tensor& out) {
-        if (row_of(op).operands.count == 3) ops_.binary(op, out, x, y);
-        else ops_.unary(op, out, x, 0.5);
+        switch (row_of(op).operands.count) {
+          case 2: return ops_.unary(op, out, x, 0.5, 2);
+          case 3: return ops_.binary(op, out, x, y);
+          default: return ops_.ternary(op, out, has_condition(op) ? flags : x, y, x);
+        }
       };
       call(shape, run, output_dtype(op, storage_));
     }

@@ -51,7 +51,10 @@ TEST_CASE("components refuse operands that do not fit, with what they have and w
     REQUIRE_THROWS_AS(op(), UsageError);
     REQUIRE_THROWS_WITH(op(), words);
   };
-  refused("[div] b " + shapes, [&] { ops.div(a, a, b); });
+  refused(
+      "[div] b has shape [3, 2], which does not go with [2, 3]: axis -1 has extents 2 and 3, "
+      "neither is 1",
+      [&] { ops.div(a, a, b); });
   refused("[div] out " + shapes, [&] { ops.div(b, a, a); });
   refused("[div] b is f16, expected f32", [&] { ops.div(a, a, half); });
   refused("[add_scalar] out " + shapes, [&] { ops.add_scalar(b, a, 1); });

@@ -89,17 +89,22 @@ TEST_CASE("every op of one formula: zeros, infinities, NaN and huge numbers as i
     special.insert(special.end(), {v, -v});
   }
   special.push_back(std::nan(""));
-  Values a, b;
+  Values a, b, c;
   for (const double x : special) {
     for (const double y : special) a.push_back(x), b.push_back(y);
   }
+  for (size_t i = 0; i < a.size(); ++i) c.push_back(special[(i / 7) % special.size()]);
   const Shape shape{std::ssize(a)};
   const auto results = [&](Device& on, DType storage, OpId op) {
-    const Guarded x = holding(on, storage, shape, a), y = holding(on, storage, shape, b);
+    const Guarded x = holding(on, has_condition(op) ? DType::boolean : storage, shape, a);
+    const Guarded y = holding(on, storage, shape, b), z = holding(on, storage, shape, c);
     Guarded out(on, output_dtype(op, storage), shape);
     return run(on, {&out}, [&] {
-      if (row_of(op).operands.count == 3) on.ops().binary(op, out, x, y, 0.5);
-      else on.ops().unary(op, out, x, 0.5);
+      switch (row_of(op).operands.count) {
+        case 2: return on.ops().unary(op, out, x, 0.5, 3);
+        case 3: return on.ops().binary(op, out, x, y, 0.5);
+        default: return on.ops().ternary(op, out, x, y, z);
+      }
     })[0];
   };
   for (int i = 0; i < kOpCount; ++i) {
@@ -265,12 +270,73 @@ TEST_CASE("scaled_add: rounds the product, fused and composed") {
   require_conforms(c.dtype, y, model, {});
 }
 
+// Extents of the output, and of inputs that go with it.
+struct Broadcast {
+  Shape out;
+  std::vector<Shape> inputs;
+};
+
+// Each element once for each place that it is repeated at.
+Values repeated(const Values& values, const Shape& from, const Shape& to) {
+  Values out;
+  for (int64_t i = 0; i < to.numel(); ++i) {
+    int64_t rest = i, at = 0, step = 1;
+    for (int axis = 1; axis <= to.rank(); ++axis) {
+      const int64_t place = rest % to[-axis];
+      rest /= to[-axis];
+      if (axis > from.rank()) continue;
+      if (from[-axis] > 1) at += place * step;
+      step *= from[-axis];
+    }
+    out.push_back(values[static_cast<size_t>(at)]);
+  }
+  return out;
+}
+
+TEST_CASE("a broadcast gives the bits of its inputs written out, whatever is repeated") {
+  const Case c = any_case();
+  const Broadcast it = GENERATE(
+      Broadcast{{3, 1031}, {{1031}, {3, 1}, {1}}}, Broadcast{{3, 16}, {{3, 16}, {1}, {1, 1}}},
+      Broadcast{{2, 3, 64}, {{2, 1, 64}, {3, 1}, {2, 3, 64}}},
+      Broadcast{{2, 3, 5, 1}, {{1, 5, 1}, {2, 1, 1, 1}, {3, 1, 1}}},
+      Broadcast{{2, 3, 2, 3, 9}, {{2, 1, 2, 1, 9}, {1, 3, 1, 3, 9}, {2, 3, 2, 3, 1}}},
+      Broadcast{{2, 0, 4}, {{4}, {1, 1, 1}, {2, 0, 1}}});
+  std::vector<Guarded> narrow, wide;
+  for (size_t i = 0; i < 3; ++i) {
+    const Shape& shape = it.inputs[i];
+    const Values x = random_values(c.dtype, shape.numel(), static_cast<uint32_t>(i), 1);
+    narrow.push_back(holding(*c.device, c.dtype, shape, x, c.layout));
+    wide.push_back(holding(*c.device, c.dtype, it.out, repeated(x, shape, it.out)));
+  }
+  const Values flags = {1, 0, 1, 1, 0, 0};
+  const Shape of_flags = it.out.rank() == 2 && it.out[1] == 16 ? Shape{3, 1} : Shape{1};
+  const Values some(flags.begin(), flags.begin() + of_flags.numel());
+  const Guarded few = holding(*c.device, DType::boolean, of_flags, some);
+  const Guarded many = holding(*c.device, DType::boolean, it.out, repeated(some, of_flags, it.out));
+  Guarded out(*c.device, c.dtype, it.out, c.layout), is(*c.device, DType::boolean, it.out);
+  Ops& ops = c.device->ops();
+  const auto both = [&](Guarded& to, auto call) {
+    const Values y = run(*c.device, {&to}, [&] { call(narrow, few); })[0];
+    const Values expected = run(*c.device, {&to}, [&] { call(wide, many); })[0];
+    require_close(y, expected, Values(expected.size(), 0.0));
+  };
+  const bool whole = it.out.numel() == 0;  // the inputs of two go together alone
+  both(out, [&](auto& in, auto&) { ops.ternary(OpId::multiply_add, out, in[0], in[1], in[2]); });
+  if (whole || it.out == Shape{2, 3, 5, 1}) return;
+  both(out, [&](auto& in, auto&) { ops.binary(OpId::sub, out, in[0], in[1]); });
+  both(is, [&](auto& in, auto&) { ops.binary(OpId::lt, is, in[1], in[0]); });
+  both(out, [&](auto& in, auto& flag) { ops.ternary(OpId::where, out, flag, in[0], in[1]); });
+}
+
 TEST_CASE("elementwise ops refuse shapes and dtypes that disagree") {
   const auto device = open_test_device("cpu");
   Guarded a(*device, DType::f32, {2, 3}), b(*device, DType::f32, {3, 2}),
       c(*device, DType::bf16, {2, 3});
   Guarded whole(*device, DType::i32, {2, 3});
-  REQUIRE_THROWS_AS(device->ops().add(a, a, b), UsageError);
+  REQUIRE_THROWS_WITH(
+      device->ops().add(a, a, b),
+      "[add] b has shape [3, 2], which does not go with [2, 3]: axis -1 has extents "
+      "2 and 3, neither is 1");
   REQUIRE_THROWS_AS(device->ops().add(a, a, c), UsageError);
   REQUIRE_THROWS_AS(device->ops().add(whole, whole, whole), UsageError);
   const Tensor elsewhere = host_tensor(DType::f32, {2, 3});

@@ -19,6 +19,11 @@ TEST_CASE("a formula as text has its inputs' names, its roundings and the parent
   CHECK(text_of(OpId::sigmoid, Formula::sigmoid) ==
         "R(where(x < 0, exp(-abs(x)), 1) / (1 + exp(-abs(x))))");
   CHECK(text_of(OpId::ne, Formula::ne) == "R(where(a == b, 0, 1))");
+  CHECK(text_of(OpId::where, Formula::where) == "R(where(condition == 0, b, a))");
+  CHECK(text_of(OpId::multiply_add, Formula::multiply_add) == "R(fma(a, b, c))");
+  CHECK(text_of(OpId::affine, Formula::affine) == "R(fma(x, number, shift))");
+  CHECK(text_of(OpId::logical_and, Formula::logical_and) ==
+        "R(where(a == 0, 0, where(b == 0, 0, 1)))");
   CHECK(text_of(OpId::pow, Formula::pow) == "R(pow(a, b))");
   CHECK(text_of(OpId::scaled_add, Formula::scaled_add) == "R(R(x * number) + residual)");
   CHECK(text_of(OpId::scale, Formula::divide) == "R(x / number)");

@@ -184,7 +184,12 @@ TEST_CASE("what was expected of an operand is said in its letters") {
         }) == "[linear] weight has shape [5, 32], expected [N,K] with K = 48");
   CHECK(said([&] {
           ops.add(of({2, 3}), of({2, 3}), of({3, 3}));
-        }) == "[add] b has shape [3, 3], expected [2, 3]");
+        }) ==
+        "[add] b has shape [3, 3], which does not go with [2, 3]: axis -2 has extents 3 and 2, "
+        "neither is 1");
+  CHECK(said([&] {
+          ops.add(of({2, 3}), of({2, 1}), of({4, 2, 3}));
+        }) == "[add] out has shape [2, 3], expected [4, 2, 3]");
   CHECK(said([&] {
           ops.rms_norm(of({2, 3, 4}), of({2, 3, 4}), of({1, 4}), {});
         }) == "[rms_norm] weight has shape [1, 4], expected [4]");

@@ -12,12 +12,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-NUMBER = 0.3125
+NUMBER, SHIFT = 0.3125, 55.5
 # That formulas call by torch's name.
 FUNCTIONS = ["abs", "floor", "round", "exp", "expm1", "log", "log1p", "sin", "cos", "erf"]
 FUNCTIONS += ["tanh", "pow"]
 # Where torch has no function of that name with these operands in that order.
 OTHERS: dict[str, Callable[..., torch.Tensor]] = {
+    "affine": lambda x: x * NUMBER + SHIFT,
+    "multiply_add": lambda a, b, c: a * b + c,
+    "where": lambda condition, a, b: torch.where(condition != 0, a, b),
     "add_scalar": lambda x: x + NUMBER,
     "elu": lambda x: functional.elu(x, NUMBER),
     "gelu": functional.gelu,
@@ -47,15 +50,18 @@ def test_a_formula_is_what_torch_computes(formulas: dict[str, tuple[list[str], s
     special = torch.tensor([0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan], dtype=torch.float64)
     drawn = torch.randn(100, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     values = torch.cat([special, drawn])
-    names: dict[str, Any] = {"R": lambda x: x, "number": NUMBER, "sqrt": torch.sqrt}
+    names: dict[str, Any] = {"R": lambda x: x, "number": NUMBER, "shift": SHIFT}
+    names |= {"sqrt": torch.sqrt}
     names |= {name: getattr(torch, name) for name in FUNCTIONS}
     names |= {
         "where": lambda chosen, *of: torch.where(chosen, *map(torch.as_tensor, of)).double(),
+        "fma": lambda a, b, c: torch.addcmul(torch.as_tensor(c).double(), a, torch.as_tensor(b)),
         "silu": lambda x: x / (1 + torch.exp(-x)),
         "gelu": lambda x: x / 2 * torch.erfc(-x / 2**0.5),
         "gelu_tanh": lambda x: x / (1 + torch.exp(-(x + 0.044715 * x**3) * (8 / torch.pi) ** 0.5)),
     }
     for name, (inputs, formula) in formulas.items():
+        inputs = [name.split(":")[0] for name in inputs]
         grid = [g.flatten() for g in torch.meshgrid([values] * len(inputs), indexing="ij")]
         found = eval(formula, names | dict(zip(inputs, grid, strict=True)))
         expected = OTHERS.get(name) or getattr(torch, name)
