@@ -6,7 +6,6 @@ Each model runs in float32 and bf16; every call without a native block that is t
 
 from __future__ import annotations
 
-import functools
 import json
 import tempfile
 import warnings
@@ -20,12 +19,13 @@ import torch
 from .. import interrupts
 from ..errors import RecordWarning
 from ..models.any_tiny import build_any
+from ..recorder.alternatives import rounded_of
 from ..recorder.session import record
 from ..taps.calls import Block
 from ..trace.bugs import Bug
 from ..trace.judgement import Judgement
 from ..trace.planting import Rounded, chosen, listing_of, plant
-from ..trace.replay import Again, Runner, run_as_it_is, run_lifted, run_rounded
+from ..trace.replay import Again, Runner, run_as_it_is, run_lifted
 from ..trace.reruns import Reruns
 from ..trace.resolution import Fate, fate_of
 from ..trace.sites import under
@@ -187,11 +187,7 @@ class _Call:
     def __post_init__(self) -> None:
         assert self.reruns.judgement is not None
         self.judgement: Judgement = self.reruns.judgement
-        given = self.reruns.given
-        fixed = given is not None and bool(given.opaque or given.kept)
-        self.rounded: Rounded = (
-            functools.partial(run_rounded, given=given) if fixed else run_rounded
-        )
+        self.rounded: Rounded = rounded_of(self.reruns)[1]
         self.lifted: Runner = run_lifted
 
     def over(self, most: int, wanted: set[str]) -> None:

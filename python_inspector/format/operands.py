@@ -21,8 +21,9 @@ from .safetensors_file import SafetensorsFile
 
 _ARRAY_DTYPES = {
     "f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "u8": "u1", "bool": "?",
+    "i8": "i1",
 }  # fmt: skip
-"""NumPy has no bf16."""
+"""NumPy has no bf16; floats of 8 bits come upcast."""
 _WRITTEN = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
     "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "bool",

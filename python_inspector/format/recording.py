@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 from ..errors import FormatError
 
 FORMAT = "plumbline-recording"
-VERSION, WITH_BACKWARD = 2, 3
-"""What is written; the second where there are gradients."""
+VERSION, LATEST = 2, 3
+"""What is written; the second where there are gradients, or codes of quantised weights."""
 BACKWARD = "backward"
 
 MODES = ("whole", "decode", "chunked", "padded", "padded-decode")
@@ -29,8 +29,13 @@ AXES = (
     "head_dim", "channel", "vocab", "group", "state",
 )  # fmt: skip
 
-# A dtype is written f64 f32 f16 bf16 i64 i32 u8 bool; safetensors writes the same in capitals.
-ITEM_SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "u8": 1, "bool": 1}
+# safetensors writes a dtype in capitals.
+ITEM_SIZES = {
+    "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "u8": 1, "bool": 1,
+    "i8": 1, "f8_e4m3": 1, "f8_e5m2": 1,
+}  # fmt: skip
+CODES = ("i8", "f8_e4m3", "f8_e5m2")
+"""Of quantised weights alone: of version 3."""
 if TYPE_CHECKING:
     DTYPES: dict[torch.dtype, str]
     TORCH_DTYPES: dict[str, torch.dtype]
@@ -63,6 +68,9 @@ def _torch_dtypes() -> dict[str, torch.dtype]:
         "i32": torch.int32,
         "u8": torch.uint8,
         "bool": torch.bool,
+        "i8": torch.int8,
+        "f8_e4m3": torch.float8_e4m3fn,
+        "f8_e5m2": torch.float8_e5m2,
     }
 
 

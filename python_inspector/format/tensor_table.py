@@ -17,7 +17,7 @@ from ..errors import FormatError
 from .generator import Generator
 from .model_files import ModelFolder
 from .payload import Payload, identity_of, place_of, tensor_bytes
-from .recording import dtype_name
+from .recording import CODES, dtype_name
 from .spool import Spool
 
 
@@ -167,6 +167,11 @@ class TensorTable:
         """Writes the file of the run's tensors; its entry."""
         named = [(key, payload) for payload, key in self._tensors.items()]
         return {"path": path.name, **self._spool.save(path, named)}
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether a weight is of codes that version 2 does not have."""
+        return any(it.payload.dtype in CODES for it in self._weights.values())
 
     def stored_weights(self) -> dict[str, Payload]:
         """The weights that belong into a file of the recording's own, by name."""

@@ -22,8 +22,8 @@ from .model_files import ModelFolder
 from .payload import OutputFile, require_same_weights
 from .recording import (
     FORMAT,
+    LATEST,
     VERSION,
-    WITH_BACKWARD,
     Checkpoint,
     Contract,
     is_backward,
@@ -228,10 +228,11 @@ class RecordingWriter:
     def _save_json(self, header: dict[str, Any], files: dict[str, Any]) -> int:
         if missing := {"name", "provenance", "config", "network"} - header.keys():
             raise FormatError(f"the header lacks {', '.join(sorted(missing))}")
-        backward = any(is_backward(it["block"]) for it in self._checkpoints.values())
+        new = any(is_backward(it["block"]) for it in self._checkpoints.values())
+        new = new or self._table.has_codes
         recording = {
             "format": FORMAT,
-            "version": WITH_BACKWARD if backward else VERSION,
+            "version": LATEST if new else VERSION,
             "name": header["name"],
             "provenance": header["provenance"]
             | {"notes": header["provenance"].get("notes", {}) | self._notes}

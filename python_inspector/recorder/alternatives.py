@@ -53,7 +53,7 @@ def judgement_of(
         mask = None if valid is None else aligned(valid, axes)
         stored = r.double() + (o.double() - r.double()).float().double()
         floating[name] = Output(r, judged(stored, axes, mask, None, r.dtype), mask)
-    rounded, fixed = rounded_of(reruns)
+    rounded, free = rounded_of(reruns)
     return judgement(
         again,
         block.outputs,
@@ -64,17 +64,19 @@ def judgement_of(
         bugs=bugs,
         members=members,
         rounded=rounded,
-        free=rounded if fixed else run_rounded,
+        free=free,
         undecided=reruns.undecided,
     )
 
 
-def rounded_of(reruns: Reruns) -> tuple[Rounded, bool]:
-    """Makes runners that follow what the reference chose, and whether no other can: some of what
-    the code computes is taken as given."""
+def rounded_of(reruns: Reruns) -> tuple[Rounded, Rounded]:
+    """Makes runners that follow what the reference chose, and such that choose for themselves; the
+    same where some of what the code computes is taken as given."""
     given = reruns.given
-    fixed = given is not None and bool(given.opaque or given.kept)
-    return functools.partial(run_rounded, given=given), fixed
+    rounded = functools.partial(run_rounded, given=given)
+    if given is not None and (given.opaque or given.kept):
+        return rounded, rounded
+    return rounded, functools.partial(run_rounded, wrapped=given is not None and given.wrapped)
 
 
 def member_refs(writer: TakesTensors, judgement: Judgement | None, name: str) -> list[MemberRef]:

@@ -132,7 +132,7 @@ def _judgement(kept: Kept, *, members: bool) -> Judgement | None:
 
 
 def _trials(kept: Kept, judgement: Judgement) -> Trials:
-    rounded, fixed = rounded_of(kept.reruns)
+    rounded, free = rounded_of(kept.reruns)
     return Trials(
         kept.again,
         kept.block.outputs,
@@ -140,6 +140,6 @@ def _trials(kept: Kept, judgement: Judgement) -> Trials:
         kept.checkpoint.id,
         rounded=rounded,
         undecided=kept.reruns.undecided,
-        fixed=fixed,
+        fixed=free is rounded,
         computes=kept.reruns.given is not None and not kept.reruns.given.reads_values,
     )

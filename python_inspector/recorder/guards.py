@@ -19,6 +19,7 @@ from ..errors import RecordError
 from ..foreign import cache_in
 from ..models import dispatch
 from ..taps.architectures import Taps
+from ..trace.wrapped import is_quantised
 
 _TORCH_ATTENTION = ("eager", "sdpa")
 _RELATIVE_ROUNDING = (
@@ -113,8 +114,11 @@ def _rounded_constants(model: torch.nn.Module) -> Iterator[str]:
 
 def _mixed_dtypes(model: torch.nn.Module) -> Iterator[str]:
     first: dict[torch.dtype, str] = {}
-    for name, parameter in model.named_parameters():
-        first.setdefault(parameter.dtype, name)
+    for path, module in model.named_modules():
+        if is_quantised(module):
+            continue
+        for name, parameter in module.named_parameters(path):
+            first.setdefault(parameter.dtype, name)
     if len(first) > 1:
         listed = ", ".join(f"{name} is {dtype}" for dtype, name in first.items())
         yield f"[record] parameters differ in dtype, a contract has one storage dtype: {listed}"

@@ -18,9 +18,10 @@ from ..errors import RecordError
 from ..foreign import cache_in, is_static_cache
 from ..format.host_copy import HostCopy
 from ..format.payload import tensor_bytes
-from ..format.recording import DTYPES, dtype_name
+from ..format.recording import CODES, DTYPES, dtype_name
 from ..models import dispatch
 from ..models.parameters import first_names
+from ..trace.wrapped import parts
 from ..version import __version__
 from .where import Where
 
@@ -35,10 +36,13 @@ def model_dtype(model: torch.nn.Module) -> str:
         sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
     if not sizes:
         raise RecordError("[record] the model has no parameters")
-    dtype = max(sizes, key=lambda item: sizes[item])
-    if dtype not in DTYPES or not dtype.is_floating_point:
-        raise RecordError(f"[record] weights of {dtype} (quantised?) cannot be recorded")
-    return dtype_name(dtype)
+    floats = [it for it in sizes if it.is_floating_point and DTYPES.get(it) not in (None, *CODES)]
+    if not floats:
+        known = ", ".join(map(str, sizes))
+        raise RecordError(
+            f"[record] all parameters are of {known} (quantised?): none tells the run's dtype"
+        )
+    return dtype_name(max(floats, key=lambda item: sizes[item]))
 
 
 def describe_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +94,7 @@ def _own_parameters(
     model: torch.nn.Module,
 ) -> Iterator[tuple[str, torch.Tensor, HostCopy]]:
     names = sorted(name for name, first in first_names(model).items() if name == first)
-    for name, parameter in dispatch.parameters(model, names):
+    for name, parameter in parts(dispatch.parameters(model, names)):
         yield name, parameter, HostCopy(parameter, fixed=True)
 
 

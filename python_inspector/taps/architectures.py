@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..trace.wrapped import is_quantised
 from . import blocks, decoders, zamba2
 from .common import GENERIC, Architecture, FunctionTap, ModuleTap
 from .generic import any_call, any_function, or_any_call
@@ -32,9 +33,16 @@ class Taps:
     base_path: str
     """Module path of the decoder without its head; calling it alone is a forward call too."""
     model: torch.nn.Module
+    _quantised: dict[int, bool] = field(default_factory=dict)
+    """Of its modules, by id."""
     _by_class: dict[type[torch.nn.Module], ModuleTap | None] = field(default_factory=dict)
 
     def module(self, module: torch.nn.Module) -> ModuleTap | None:
+        """Its tap; what has quantised weights is no native block, and any call."""
+        if id(module) not in self._quantised:
+            self._quantised[id(module)] = is_quantised(module)
+        if self._quantised[id(module)]:
+            return ModuleTap(any_call)
         kind = type(module)
         if kind not in self._by_class:
             self._by_class[kind] = self._find(module)

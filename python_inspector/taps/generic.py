@@ -16,11 +16,11 @@ import torch
 
 from ..foreign import is_cache
 from ..format.axes import Named, by_dimensions
-from ..format.recording import DTYPES
+from ..format.recording import CODES, DTYPES
 from ..trace.copies import is_state
 from ..trace.given import Given
 from ..trace.replay import Rerun, Twin
-from ..trace.wrapped import parts
+from ..trace.wrapped import is_quantised, parts
 from .calls import Block, Call
 
 MOST_BUFFER_ELEMENTS = 1 << 20
@@ -145,7 +145,7 @@ def storable(t: torch.Tensor) -> Named:
     """As the format has it: complex numbers as pairs, small integers and 8-bit floats widened."""
     if t.is_complex():
         t = torch.view_as_real(t.resolve_conj())
-    if t.dtype not in DTYPES:
+    if t.dtype not in DTYPES or DTYPES[t.dtype] in CODES:
         t = t.to(torch.float32 if t.is_floating_point() else torch.int64)
     return by_dimensions(t)
 
@@ -272,9 +272,17 @@ def _buffers(module: torch.nn.Module | None) -> Tensors:
 
 
 def _weights(module: torch.nn.Module | None) -> Tensors:
-    """Parameters of dtypes that a recording can hold."""
-    named = [] if module is None else module.named_parameters(remove_duplicate=False)
-    return {name: t for name, t in parts(named) if t.dtype in DTYPES}
+    """Parameters of dtypes that a recording can hold; of quantised modules what files of them hold
+    besides, such as scales that are no parameters."""
+    if module is None:
+        return {}
+    named = list(parts(module.named_parameters(remove_duplicate=False)))
+    if is_quantised(module):
+        known = {name for name, _ in (*named, *parts(module.named_buffers()))}
+        stored = module.state_dict(keep_vars=True).items()
+        tensors = [(name, t) for name, t in stored if isinstance(t, torch.Tensor)]
+        named += [(name, t) for name, t in parts(tensors) if name not in known]
+    return {name: t for name, t in named if t.dtype in DTYPES}
 
 
 def _numbers(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..foreign import collectors_off
 from ..models.dispatch import resident
 from .contracts import Inside
 from .copies import Copies, Memo
-from .dispatch import tracks_gradients, unwatched
+from .dispatch import tracks_gradients, unwatched, without_functions
 from .given import Given, Replay, watched
 from .keyless import is_mask
 from .lift import WIDE, float64_lift, is_low, widen
@@ -103,17 +103,25 @@ def run_lifted(
 
 
 def run_rounded(
-    simulation: Simulation, given: Given | None = None, inside: Inside | None = None
+    simulation: Simulation,
+    given: Given | None = None,
+    inside: Inside | None = None,
+    wrapped: bool = False,
 ) -> Runner:
     """Runs calls as the rounded model and simulated kernels, with the reference's choices.
 
-    `inside` is how these depart from float32 arithmetic, where nothing is given.
+    `inside` is how these depart from float32 arithmetic, where nothing is given; `wrapped` is as in
+    Given.
     """
 
-    def mode() -> AbstractContextManager[None]:
-        if given is None:
-            return rounded_run(simulation, None, inside)
-        return rounded_run(simulation, Replay(given), given.inside)
+    @contextmanager
+    def mode() -> Iterator[None]:
+        replay = None if given is None else Replay(given)
+        how = inside if given is None else given.inside
+        subclasses = wrapped if given is None else given.wrapped
+        # No mode of a recorder's own is asked.
+        with without_functions(subclasses), rounded_run(simulation, replay, how):
+            yield
 
     def run(
         function: Callable[..., Any],

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from ..format.recording import DTYPES
+from ..format.recording import CODES, DTYPES
 from . import truncation
 from .arithmetic import (
     FUNCTIONS,
@@ -41,7 +41,7 @@ from .contracts import Inside
 from .correctly_rounded import is_correctly_rounded
 from .decomposing import can_decompose, decomposed
 from .delta import Delta
-from .dispatch import DispatchMode, plain_arithmetic, without_functions, without_fused_layers
+from .dispatch import DispatchMode, plain_arithmetic, without_fused_layers
 from .flow import Flow
 from .given import (
     SELECTIONS,
@@ -91,9 +91,7 @@ def rounded_run(
     is how simulated kernels depart from float32 arithmetic.
     """
     rounded = _Rounded(simulation, replay, inside or Inside())
-    # No mode of a recorder's own is asked.
-    plain = without_functions(replay is not None and replay.given.wrapped)
-    with plain_arithmetic(), without_fused_layers(), plain, rounded:
+    with plain_arithmetic(), without_fused_layers(), rounded:
         yield
         rounded.products.finish()
 
@@ -491,7 +489,7 @@ class _Rounded(DispatchMode):
         if not isinstance(result, torch.Tensor):
             return
         stores = result.real if result.is_complex() else result
-        if stores.dtype not in DTYPES or not is_inexact(result):
+        if DTYPES.get(stores.dtype) in (None, *CODES) or not is_inexact(result):
             return
         args, _ = operands.first_row()
         entry: dict[str, Any] = {"op": name, "stores": DTYPES[stores.dtype]}

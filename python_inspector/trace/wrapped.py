@@ -8,12 +8,19 @@ from typing import Any
 
 import torch
 
+_CODES = {torch.int8, torch.uint8, torch.int32, torch.float8_e4m3fn, torch.float8_e5m2}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_wrapper(kind: type) -> bool:
     """Whether tensors of this type are made of others."""
     return kind not in _PLAIN and hasattr(kind, "__tensor_flatten__")
+
+
+def is_quantised(module: torch.nn.Module) -> bool:
+    """Whether it has weights of codes."""
+    own = (*module.parameters(), *module.buffers())
+    return any(is_wrapper(type(t)) or t.dtype in _CODES for t in own)
 
 
 def parts(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
