@@ -38,8 +38,9 @@ enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLU
 enum plumb_fully_masked { PLUMB_UNIFORM = 0, PLUMB_ZERO = 1, PLUMB_EXCLUDED = 2 };
 
 /* The last axis is contiguous, the others may have any stride; it is 0 where an axis is repeated,
- * as broadcasts of elementwise ops do: a plugin sees inputs of the output's shape alone. Every byte from the first element to
- * the last may be read; an output's elements alone may be written. Aligned to an element. */
+ * as broadcasts of elementwise ops do: a plugin sees inputs of the output's shape alone. Every byte
+ * from the first element to the last may be read; an output's elements alone may be written.
+ * Aligned to an element. */
 typedef struct plumb_tensor {
   void* data; /* host memory on "cpu", else the device's; NULL: an optional argument is absent */
   int32_t dtype;
