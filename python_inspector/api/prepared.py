@@ -115,11 +115,12 @@ class Prepared:
         recording = self._recording.using(case.weights)
         kept, rows, room = large.add(recording, case.arguments, case.name, whole=whole)
         if self.how.gradients is not None:
-            from ..recorder.closed_rows import without_open_rows, words_on_closed
+            from ..recorder.closed_rows import TURNS, without_open_rows, words_on_closed
 
-            while self.how.closes and (
-                other := without_open_rows(case.arguments, kept.reruns.undecided)
-            ):
+            for _ in range(TURNS if self.how.closes else 0):
+                other = without_open_rows(case.arguments, kept.reruns.undecided)
+                if other is None:
+                    break
                 recording.drop(kept)
                 case = replace(case, arguments=other)
                 kept, rows, room = large.add(recording, other, case.name, whole=whole)

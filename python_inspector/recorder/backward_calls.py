@@ -20,7 +20,7 @@ from ..trace.replay import Again, Rerun, Runner, run_as_it_is
 from ..trace.reruns import Reruns
 from .believed import believed, without_unknown
 from .central_differences import bad_oracle
-from .closed_rows import without_open_rows, words_on_closed
+from .closed_rows import TURNS, without_open_rows, words_on_closed
 from .gradients import Gradients, Names, Place, place_of
 from .kernel_gradients import COTANGENT, d_of
 from .one_call import Arguments, undisturbed
@@ -66,7 +66,10 @@ def backward_of(block: Block, again: Again, id: str, rerunner: Rerunner, *, bugs
         gradients = Gradients(call.like, call.arguments, {}, call.names)
         arguments = gradients.arguments(call.arguments, {}, SEED)
         made = _Made(call, gradients, arguments, id, rerunner)
-        while other := without_open_rows(arguments, made.reruns.undecided):
+        for _ in range(TURNS):
+            other = without_open_rows(arguments, made.reruns.undecided)
+            if other is None:
+                break
             arguments = other
             made = _Made(call, gradients, arguments, id, rerunner)
         closed = words_on_closed(arguments)

@@ -14,6 +14,9 @@ from ..trace.open_choices import Open
 from .kernel_gradients import COTANGENT, is_gradient
 from .one_call import Arguments
 
+TURNS = 3
+"""How often rows are left out at most: with fewer of them others may turn out to be open."""
+
 
 def without_open_rows(arguments: Arguments, undecided: Mapping[str, Open]) -> Arguments | None:
     """A gradient's arguments with cotangents of 0 in further rows; None where none is open, or no
