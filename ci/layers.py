@@ -84,6 +84,7 @@ MACRO_FILES = (
     "kernels/ops/table_rows.h",
     "kernels/ops/samples.cpp",
     "kernels/ops/formulas.h",
+    "kernels/ops/reductions.h",
 )
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)

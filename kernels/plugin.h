@@ -69,6 +69,7 @@ typedef struct plumb_params {
 /* More of them, since version 2. */
 typedef struct plumb_more_params {
   double shift;           /* of affine: what is added */
+  int64_t axes;           /* of reductions: bit i is set where axis i is reduced */
   int64_t axis;           /* of cumsum */
   int64_t offset;         /* of position_ids */
   int64_t group_size;     /* channels that share a mean */
@@ -112,6 +113,11 @@ typedef struct plumb_more_params {
  *   gelu_tanh, silu,
  *   sigmoid, softplus
  *   cumsum            out, x                                      axis
+ *   sum, mean, prod,  out, x                                      axes
+ *   min, max, norm,
+ *   log_sum_exp,
+ *   argmin, argmax,
+ *   any, all
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b
  *   masked_add        out, x, mask

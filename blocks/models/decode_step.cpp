@@ -16,7 +16,7 @@ void DecodeStep::queue() {
   Context ctx{device_.ops()};
   model_.forward(ctx, logits_, ids_, sequence_);
   if (!log_.defined()) return;
-  ctx.ops.argmax(ids_, log_, logits_, {sequence_.length, sequence_.position});
+  ctx.ops.choose_greedily(ids_, log_, logits_, {sequence_.length, sequence_.position});
 }
 
 void DecodeStep::operator()() {

@@ -25,7 +25,7 @@ class DecodeStep {
         asked_(replay) {}
 
   // Each step puts the greedy choice among its logits into ids, for the next one, and into row
-  // `length` mod N of log i64 [N, B] (Ops::argmax): nothing has to come from the host.
+  // `length` mod N of log i64 [N, B] (Ops::choose_greedily): nothing has to come from the host.
   void choose_greedily(Tensor log) { log_ = std::move(log); }
 
   // The next token of every sequence; UsageError when there is no room.

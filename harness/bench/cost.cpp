@@ -55,7 +55,8 @@ Cost cost_of(const OpCall& call) {
   if (call.op == OpId::embedding) {
     return {2 * bytes_of(outputs) + static_cast<double>(inputs[0].bytes()), 0};
   }
-  const auto elements = static_cast<double>(outputs[0].numel());
+  const Tensor& each = row_of(call.op).reduction ? inputs[0] : outputs[0];
+  const auto elements = static_cast<double>(each.numel());
   return {bytes_of(outputs) + bytes_of(inputs), elements * flops_per_element(call)};
 }
 

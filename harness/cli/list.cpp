@@ -35,6 +35,8 @@ int list_ops() {
     std::cout << std::left << std::setw(18) << name_of(op);
     if (has_one_formula(op)) {
       std::cout << std::setw(24) << operands_of(row_of(op)) << text_of(op, *row_of(op).formula);
+    } else if (row_of(op).reduction) {
+      std::cout << std::setw(24) << operands_of(row_of(op)) << text_of(*row_of(op).reduction);
     } else {
       std::cout << operands_of(row_of(op));
     }

@@ -121,10 +121,11 @@ std::vector<RowVariation> row_variations(int64_t count, int64_t most) {
   return Variations(count, most).made();
 }
 
-// A cumsum along the leading axis adds rows up.
+// A cumsum or another reduction along the leading axis adds rows up.
 SampleRows::SampleRows(const OpSample& sample) : sample_(sample), tensors_(sample.call.tensors()) {
   const OpRow& row = row_of(sample.call.op);
-  const bool adds_up = row.id == OpId::cumsum && sample.call.get<int64_t>() == 0;
+  const bool adds_up = (row.id == OpId::cumsum && sample.call.get<int64_t>() == 0) ||
+                       (row.reduction && sample.call.get<Axes>().has(0));
   for (size_t i = 0; i < tensors_.size() && !adds_up; ++i) {
     const Operand& operand = row.operands.operands.at(i);
     const Tensor& t = tensors_[i];
@@ -132,7 +133,8 @@ SampleRows::SampleRows(const OpSample& sample) : sample_(sample), tensors_(sampl
     // An input of fewer axes is a broadcast one, whose first axis is another.
     const int leading = t.defined() ? t.rank() - operand.rank : 0;
     if (i == 0) leading_ = leading;
-    const bool leads = operand.leading
+    const bool leads = row.reduction ? true
+                       : operand.leading
                            ? leading > 0 && leading == leading_
                            : operand.rank > 0 && letter >= 0 &&
                                  row.operands.letters.at(static_cast<size_t>(letter)) == 'B';

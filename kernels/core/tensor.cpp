@@ -157,6 +157,20 @@ Tensor Tensor::split(int axis, int64_t inner) const {
   return out;
 }
 
+Tensor Tensor::with_axis(int axis) const {
+  require(axis >= 0 && axis <= rank() && rank() < kMaxRank, "with_axis", "axis ", axis,
+          " of shape ", shape_);
+  std::vector<int64_t> extents, strides;
+  for (int i = 0; i <= rank(); ++i) {
+    if (i == axis) extents.push_back(1), strides.push_back(1);
+    if (i < rank()) extents.push_back(dim(i)), strides.push_back(stride(i));
+  }
+  Tensor out = *this;
+  out.shape_ = Shape(extents);
+  out.strides_ = Shape(strides);
+  return out;
+}
+
 Tensor Tensor::transpose(int a, int b) const {
   const int last = rank() - 1;
   const int from = a < 0 ? a + rank() : a;

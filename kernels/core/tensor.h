@@ -96,6 +96,8 @@ class Tensor {
   Tensor every(int axis, int64_t first, int64_t step) const;
   // An axis as two, the inner one of the given extent; any strides.
   Tensor split(int axis, int64_t inner) const;
+  // An axis of extent 1 more, in front of this one.
+  Tensor with_axis(int axis) const;
   // Axes exchanged. The last axis must stay last (ops rely on it being contiguous).
   Tensor transpose(int a, int b) const;
   // A leading axis of extent 1 repeated without copying (stride 0).

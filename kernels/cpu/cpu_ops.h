@@ -39,6 +39,9 @@ class CpuOps final : public DeviceOps {
   template <size_t Tensors>
   void elementwise(const MapCall& call, const std::array<const Tensor*, Tensors>& all);
 
+  void reduce_rows(const ReduceCall& call, const ReductionRow& f);
+  void reduce_columns(const ReduceCall& call, const ReductionRow& f);
+
   std::vector<const Simd*> simds_;  // that run here, the default one first
   const Simd* simd_;                // of the op that runs
   ThreadPool pool_;

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "kernels/ops/formulas.h"
+#include "kernels/ops/reductions.h"
 
 namespace plumb::cpu {
 
@@ -35,6 +35,19 @@ inline constexpr int kStoredFormats = 3;
 // A formula of rows. Inputs and numbers that it does not have are not read.
 using MapRow = void (*)(void* out, const void* a, const void* b, const void* c, float number,
                         float shift, int64_t n);
+
+// A reduction of rows of float32 (kernels/ops/reductions.h): a state is a value and, as floats or
+// as the bits of int32, what comes with it.
+struct ReductionRow {
+  float start;
+  // n elements, the first being the index-th: element i into state i % kLanes, or into state i.
+  void (*row)(float* values, float* beside, const float* x, int64_t n, int32_t index);
+  void (*columns)(float* values, float* beside, const float* x, int64_t n, int32_t index);
+  // The first n states with others; they get what is combined.
+  void (*combine)(float* values, float* beside, const float* others, const float* beside_others,
+                  int64_t n);
+  void (*finish)(float* values, const float* beside, float count, int64_t n);
+};
 
 // The functions of rows in one storage format. They compute in float32; R() rounds to the format,
 // to nearest even, and so does every store to such a row.
@@ -140,6 +153,7 @@ struct Simd {
   RowFunctions rows[kStoredFormats];  // index: Stored
   const RowFunctions& floats() const { return rows[kF32]; }
   MapRow map_bools[kFormulas];  // of inputs of bool; null where a formula has none
+  ReductionRow reductions[kReductions];
 
   float (*dot)(const float* a, const float* b, int64_t n);
   void (*multiply_add)(float* out, const float* a, const float* b, int64_t n);  // out += a b

@@ -5,7 +5,7 @@
 // round to storage between their steps in registers, as HuggingFace's eager code does in memory.
 #include <initializer_list>
 
-#include "kernels/gpu/functions.h"
+#include "kernels/gpu/float_arithmetic.h"
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -98,52 +98,10 @@ void run_halves(const Tensor& out, Run run) {
   run(slice(half, extent));
 }
 
-// The arithmetic of a formula (kernels/ops/formulas.h) in float32.
-template <class T>
-struct Floats {
-  float of_call, reciprocal, second;  // its numbers
-
-  explicit Floats(float number, float shift)
-      : of_call(number), reciprocal(1.0f / number), second(shift) {}
-  __device__ float number() const { return of_call; }
-  __device__ float shift() const { return second; }
-  __device__ float constant(int c) const { return static_cast<float>(c); }
-  // 16-bit types take a product with the reciprocal, off by less than 2^-23.
-  __device__ float over_number(float x) const {
-    if constexpr (sizeof(T) == 4) {
-      return x / of_call;
-    } else {
-      return x * reciprocal;
-    }
-  }
-  __device__ float round(float x) const { return rounded<T>(x); }
-  __device__ float select(bool chosen, float a, float b) const { return chosen ? a : b; }
-  __device__ float reciprocal_root(float x) const { return reciprocal_sqrt(x); }
-  __device__ float abs(float x) const { return fabsf(x); }
-  __device__ float floor(float x) const { return floorf(x); }
-  __device__ float nearest(float x) const { return rintf(x); }  // of two the even one
-  __device__ float sqrt(float x) const { return sqrtf(x); }
-  __device__ float exp(float x) const { return expf(x); }
-  __device__ float expm1(float x) const { return expm1f(x); }
-  __device__ float log(float x) const { return logf(x); }
-  __device__ float log1p(float x) const { return log1pf(x); }
-  __device__ float sin(float x) const { return sinf(x); }
-  __device__ float cos(float x) const { return cosf(x); }
-  __device__ float erf(float x) const { return erff(x); }
-  __device__ float multiply_add(float a, float b, float c) const {
-    return fused_multiply_add(a, b, c);
-  }
-  __device__ float pow(float a, float b) const { return powf(a, b); }
-  __device__ float tanh(float x) const { return hyperbolic_tangent<T>(x); }
-  __device__ float silu(float x) const { return activate<T, Activation::silu>(x); }
-  __device__ float gelu(float x) const { return activate<T, Activation::gelu>(x); }
-  __device__ float gelu_tanh(float x) const { return activate<T, Activation::gelu_tanh>(x); }
-};
-
 template <class T, class F>
 struct Reading {
   static constexpr bool kGivesBool = F::kGivesBool, kHasCondition = F::kHasCondition;
-  Floats<T> m;
+  FloatArithmetic<T> m;
   Reading(float number, float shift) : m(number, shift) {}
   template <class... Inputs>
   __device__ float operator()(Inputs... x) const {
@@ -157,7 +115,7 @@ struct Reading {
 template <class T>
 struct Reading<T, formulas::softcap> {
   static constexpr bool kHasCondition = false;
-  Floats<T> m;
+  FloatArithmetic<T> m;
   T cap;
   bool cap_is_exact;  // in the storage type
   Reading(float c, float)

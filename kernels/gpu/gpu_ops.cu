@@ -87,9 +87,9 @@ Contract GpuOps::contract(OpId op, DType storage) const {
   Contract out{storage, storage, {24, SumRounding::nearest, 1}, RoundingPoints::eager};
   if (op == OpId::linear || op == OpId::matmul) out.accumulator = product_accumulator(storage);
   if (op == OpId::sdpa) out.points = RoundingPoints::fused;
-  // The number of rows decides how norms and softmax cut a row (row_slice.h), products their
-  // tiles, and attention its keys.
-  out.row_bits = row_of(op).sums.empty();
+  // The number of rows decides how reductions are shared among blocks, how norms and softmax cut a
+  // row (row_slice.h), products their tiles, and attention its keys.
+  out.row_bits = row_of(op).sums.empty() && !row_of(op).reduction;
   return out;
 }
 

@@ -29,7 +29,8 @@ int64_t argmax(DType dtype, const void* x, int64_t count) {
   return best;
 }
 
-void Ops::argmax(const Tensor& ids, const Tensor& log, const Tensor& logits, const Position& past) {
+void Ops::choose_greedily(const Tensor& ids, const Tensor& log, const Tensor& logits,
+                          const Position& past) {
   const char* op = "argmax";
   require_floats(op, device_, {{"logits", logits}});
   require_placed(op, device_, {{"ids", ids}, {"log", log}});

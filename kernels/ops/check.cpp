@@ -76,6 +76,7 @@ class Check {
   }
 
   void hold_shape(const Operand& operand, const Tensor& t) {
+    if (operand.any_shape) return;
     if (!t.defined()) return;
     const Tensor* const leading = leading_;
     const std::array<int64_t, kMostLetters> known = known_;

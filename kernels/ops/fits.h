@@ -85,6 +85,7 @@ inline bool has_leading(const Tensor& t, int rank, Found& found) {
 
 template <const Signature& s, size_t operand>
 bool has_shape(const Tensor& t, Found& found) {
+  if constexpr (s.operands[operand].any_shape) return true;
   constexpr int rank = s.operands[operand].rank;
   const int leading = t.rank() - rank;
   if constexpr (s.operands[operand].leading) {

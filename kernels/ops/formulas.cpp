@@ -29,6 +29,7 @@ struct Writer {
   static Written call(const char* name, const Written& x) { return {name + ("(" + x.text + ")")}; }
   Written number() const { return {"number"}; }
   Written shift() const { return {"shift"}; }
+  Written infinity() const { return {"inf"}; }
   Written constant(int c) const { return {std::to_string(c)}; }
   Written over_number(const Written& x) const { return x / number(); }
   Written round(const Written& x) const { return call("R", x); }
@@ -60,6 +61,21 @@ struct Writer {
 };
 
 }  // namespace
+
+std::string text_of(Reduction reduction) {
+  return with_reduction(reduction, [&]<class F>() {
+    using State = reductions::State<Written, Written>;
+    const Writer m;
+    const auto text = [](const State& s) {
+      return F::kBeside == reductions::Beside::nothing ? s.value.text
+                                                       : s.value.text + ", " + s.beside.text;
+    };
+    const State s{{"s"}, {"t"}}, a{{"a"}, {"ta"}}, b{{"b"}, {"tb"}};
+    return text({F::template start<Written>(m), {"0"}}) + "; " +
+           text(F::step(m, s, Written{"x"}, Written{"i"})) + "; " + text(F::combine(m, a, b)) +
+           "; " + m.round(F::finish(m, s, Written{"count"})).text;
+  });
+}
 
 std::string text_of(OpId op, Formula formula) {
   const Signature& operands = row_of(op).operands;

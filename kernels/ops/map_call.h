@@ -28,6 +28,7 @@ inline bool gives_bool(OpId op) {
 inline bool takes_bools(OpId op) {
   return row_of(op).operands.operands[1].type == OperandType::same;
 }
+inline bool gives_ids(OpId op) { return row_of(op).operands.operands[0].type == OperandType::i64; }
 inline bool has_condition(OpId op) {
   return row_of(op).operands.operands[1].type == OperandType::boolean;
 }

@@ -15,7 +15,7 @@ namespace plumb {
 class Ops;
 
 using OpArgument =
-    std::variant<Tensor, double, bool, int64_t, Activation, std::optional<Activation>,
+    std::variant<Tensor, double, bool, int64_t, Axes, Activation, std::optional<Activation>,
                  ScaleOperation, RotaryStyle, RmsNormParams, GatedRmsNormParams, AttentionMask,
                  SdpaParams, SsdInputs, SsdParams>;
 

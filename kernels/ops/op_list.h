@@ -1,6 +1,6 @@
 // Every op once: its name and its row (kernels/ops/table.h). Read by the enumeration and by
 // the table, each with a PLUMB_OP of its own. Those from gated_activation on are fused: they
-// have a default composition.
+// have a default composition. A reduction's flops are those of an element of its input.
 //
 // No include guard: it is read several times.
 
@@ -84,6 +84,17 @@ PLUMB_OP(logical_or, .operands = kLogical, .flops = 1, .bits = OpBits::exact, .f
 PLUMB_OP(where, .operands = kWhere, .flops = 1, .bits = OpBits::exact, .formula = Formula::where)
 PLUMB_OP(affine, .operands = kUnary, .flops = 2, .formula = Formula::affine)
 PLUMB_OP(multiply_add, .operands = kTernary, .flops = 2, .formula = Formula::multiply_add)
+PLUMB_OP(sum, .operands = kReduction, .flops = 1, .reduction = Reduction::sum)
+PLUMB_OP(mean, .operands = kReduction, .flops = 1, .reduction = Reduction::mean)
+PLUMB_OP(prod, .operands = kReduction, .flops = 1, .reduction = Reduction::prod)
+PLUMB_OP(min, .operands = kReduction, .flops = 1, .bits = OpBits::exact, .reduction = Reduction::min)
+PLUMB_OP(max, .operands = kReduction, .flops = 1, .bits = OpBits::exact, .reduction = Reduction::max)
+PLUMB_OP(argmin, .operands = kReductionToIndex, .flops = 1, .bits = OpBits::exact, .reduction = Reduction::argmin)
+PLUMB_OP(argmax, .operands = kReductionToIndex, .flops = 1, .bits = OpBits::exact, .reduction = Reduction::argmax)
+PLUMB_OP(any, .operands = kReductionToBool, .flops = 1, .bits = OpBits::exact, .reduction = Reduction::any)
+PLUMB_OP(all, .operands = kReductionToBool, .flops = 1, .bits = OpBits::exact, .reduction = Reduction::all)
+PLUMB_OP(log_sum_exp, .operands = kReduction, .flops = 4, .reduction = Reduction::log_sum_exp)
+PLUMB_OP(norm, .operands = kReduction, .flops = 2, .reduction = Reduction::norm)
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,

@@ -1,6 +1,8 @@
 // The operands of ops.h that are no tensors: functions, norms, masks, scans.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 
@@ -17,6 +19,17 @@ struct RmsNormParams {
   double eps = 0;
   double weight_offset = 0;  // 1 where the weight is stored zero-centred (Gemma)
   WeightRounding rounding = WeightRounding::before;
+};
+
+// Axes that are reduced, from the first one on.
+struct Axes {
+  uint32_t set = 0;  // a bit each
+
+  constexpr Axes() = default;
+  constexpr Axes(std::initializer_list<int> axes) {
+    for (const int axis : axes) set |= 1u << axis;
+  }
+  constexpr bool has(int axis) const { return set >> axis & 1; }
 };
 
 enum class ScaleOperation { multiply, divide };

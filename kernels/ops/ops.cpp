@@ -94,6 +94,45 @@ void Ops::cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
                                                 {x.dim(static_cast<int>(axis))}, out, x, axis);
 }
 
+void Ops::reduce(OpId op, const Tensor& out, const Tensor& x, Axes axes) {
+  const OpRow& row = row_of(op);
+  const CheckedCall call =
+      takes_bools(op) ? check_as<kReductionToBool>(op, false, device_, false, out, x)
+      : gives_ids(op) ? check_as<kReductionToIndex>(op, false, device_, false, out, x)
+                      : check_as<kReduction>(op, false, device_, false, out, x);
+  require(axes.set >> x.rank() == 0, row.name, "axes reach beyond the last of x, whose shape is ",
+          x.shape());
+  Shape kept = x.shape();
+  std::vector<int64_t> left;
+  int64_t count = 1;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (!axes.has(axis)) {
+      left.push_back(x.dim(axis));
+      continue;
+    }
+    count *= x.dim(axis);
+    kept.set(axis, 1);
+  }
+  const Shape dropped = left.empty() ? Shape{1} : Shape(left);
+  require(out.shape() == kept || out.shape() == dropped, row.name, "out has shape ", out.shape(),
+          ", expected ", kept, " or ", dropped);
+  const bool of_nothing = with_reduction(*row.reduction, []<class F>() { return F::kOfNothing; });
+  require(count > 0 || of_nothing, row.name, "x has shape ", x.shape(),
+          ": there is none among no elements");
+  Tensor wide = out.shape() == kept ? out : left.empty() ? out.view(kept) : out;
+  for (int axis = 0; wide.rank() < x.rank(); ++axis) {
+    if (axes.has(axis)) wide = wide.with_axis(axis);
+  }
+  run_op<&Ops::reduce>(
+      op,
+      [&](DeviceOps& device) {
+        device.do_reduce({row, wide, x, axes, count});
+      },
+      out, x, axes);
+  const std::array<int64_t, 1> sums{count};
+  record(op, call.storage, {sums.data(), row.bits == OpBits::exact ? 0u : 1u});
+}
+
 void Ops::activation(const Tensor& out, const Tensor& x, Activation function) {
   dispatch_map<&Ops::activation>(checked<OpId::activation>(out, x),
                                  {row_of(OpId::activation), formula_of(function), out, x}, out, x,

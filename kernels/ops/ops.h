@@ -96,6 +96,16 @@ class Ops {
   // out[.., i, ..] = R(x[.., 0, ..] + ... + x[.., i, ..]) along an axis. torch.cumsum.
   void cumsum(const Tensor& out, const Tensor& x, int64_t axis);
 
+  // R of a reduction of x along `axes`, kernels/ops/reductions.h; `op` is one whose row has a
+  // reduction. out has x's shape, the reduced axes being 1, or left out ([1] where none is left).
+  // Sums are in float32, in an order that x's shape and strides settle. As torch's do: min and max
+  // are NaN where an element is; argmin and argmax, i64, are the place of the first NaN, or else of
+  // the first of equal elements, counted along the reduced axes; any and all, of bools too, give
+  // bool, NaN being true. Of no elements sum and norm are 0, prod 1, mean NaN, log_sum_exp minus
+  // infinity, any false, all true; the others are a UsageError. norm is the root of the sum of
+  // squares, infinity where that is beyond float32.
+  void reduce(OpId op, const Tensor& out, const Tensor& x, Axes axes);
+
   // R(softmax over the last axis); the row's maximum is subtracted first; a row of -inf gives
   // zeros.
   void softmax(const Tensor& out, const Tensor& x);
@@ -144,7 +154,8 @@ class Ops {
   // The greedy choice: ids[b] and log[past mod N, b] = index of the largest of logits[b, 0, :], the
   // first of equal ones. Where logits[b] has a NaN, ids[b] = 0 and the log has -1 - its index.
   // logits [B, 1, V], ids i64 [B, 1], log i64 [N, B], all dense, V < 2^31. Not recorded.
-  void argmax(const Tensor& ids, const Tensor& log, const Tensor& logits, const Position& past);
+  void choose_greedily(const Tensor& ids, const Tensor& log, const Tensor& logits,
+                       const Position& past);
 
   // out[.., j, i] = x[.., i, j]: the last two axes exchanged in memory. x [.., M, N], out
   // [.., N, M], rank 2 at least.
@@ -210,8 +221,8 @@ class Ops {
   // Whether the device has its own version of a fused op.
   virtual bool overrides(OpId op) const = 0;
 
-  // Whether sdpa, store_tokens, advance and argmax find positions in the device's memory alone, as
-  // replayed launches must; else they go by what the host knows.
+  // Whether sdpa, store_tokens, advance and choose_greedily find positions in the device's memory
+  // alone, as replayed launches must; else they go by what the host knows.
   virtual bool reads_positions() const { return false; }
   // Whether linear and embedding take a weight that is narrower than their outputs: float64 runs
   // leave it as it was recorded.

@@ -57,7 +57,8 @@ class Maker {
         explicit_mask_(chance(3)),
         step_(op == OpId::ssd_scan && chance(2)),
         gate_(storage == DType::f32 ? any_dtype() : storage),
-        of_bools_(row_.formula && takes_bools(op) && chance(3)) {
+        of_bools_((row_.formula || row_.reduction) && takes_bools(op) && chance(3)),
+        mostly_zero_(row_.reduction && chance(2)) {
     const std::span all(signature().operands.data(), static_cast<size_t>(signature().count));
     const bool bare = std::ranges::none_of(all, [](auto& it) { return it.leading && it.rank > 0; });
     const bool alone =
@@ -67,6 +68,10 @@ class Maker {
       for (int axes = choose(3) + alone; axes > 0; --axes) leading_.push_back(one_of('*'));
     if (bare) leading_.push_back(extent('C'));
     if (step_) extents_['T'] = 1;
+    // Where there are no elements, there are no results either.
+    for (int axis = 0; row_.reduction && axis < std::ssize(leading_); ++axis) {
+      if (leading_[static_cast<size_t>(axis)] > 0 && chance(2)) axes_.set |= 1u << axis;
+    }
     // Not in place (samples_of): the first input has the output's shape there.
     const bool broadcasts = takes_broadcasts(op) && number % 4 != 3 && size == Size::several;
     const int inputs = row_.operands.count - 1;
@@ -76,6 +81,7 @@ class Maker {
   }
 
   OpCall call() {
+    if (row_.reduction) return of<&Ops::reduce>(&Ops::reduce);
     return [this]<class O>() {
       switch (row_.id) {
 #define PLUMB_OP(name, ...)                                              \
@@ -107,6 +113,7 @@ class Maker {
   }
 
   // One argument of each type.
+  Axes argument(Axes*) { return axes_; }
   Tensor argument(Tensor*);
   double argument(double*);
   bool argument(bool*) { return transposed_; }
@@ -167,6 +174,8 @@ class Maker {
   const bool transposed_, explicit_mask_, step_;
   const DType gate_;
   const bool of_bools_;
+  const bool mostly_zero_;  // of what is reduced to bool
+  Axes axes_;
   std::vector<int> repeated_;  // by axis, a bit of each input that is 1 there; empty: none
   std::vector<int64_t> leading_;
   std::map<char, int64_t> extents_;
@@ -203,6 +212,14 @@ Shape Maker::shape_of(const Operand& it) {
   }
   std::vector<int64_t> out;
   if (it.leading) out = leading_;
+  if (it.any_shape) {  // the result of a reduction
+    const bool kept = chance(2);
+    for (int axis = 0; axis < std::ssize(leading_); ++axis) {
+      const bool reduced = axes_.has(axis);
+      if (!reduced || kept) out.push_back(reduced ? 1 : leading_[static_cast<size_t>(axis)]);
+    }
+    if (out.empty()) out = {1};
+  }
   for (size_t axis = 0; at_ > 0 && axis < repeated_.size(); ++axis) {
     if (repeated_[axis] >> (at_ - 1) & 1) out[axis] = 1;
   }
@@ -232,6 +249,11 @@ DType Maker::dtype_of(const Operand& it) {
 }
 
 double Maker::value(DType dtype) {
+  if (row_.reduction && gives_bool(row_.id)) {
+    return chance(32) != mostly_zero_ ? 0 : dtype == DType::boolean ? 1 : std::nan("");
+  }
+  if (row_.reduction == Reduction::prod) return 1 + normal() / 32;
+  if (row_.reduction && chance(64)) return 2;  // equal ones
   if (dtype == DType::boolean) return chance(2);
   if (dtype == DType::i64)
     return choose(extents_.contains('V') ? static_cast<int>(extent('V')) : 3000);

@@ -2,6 +2,7 @@
 //
 //   out[*,N] = x[*,K], weight[N,K]: narrow, bias[N]?; G divides H
 //
+// "[..]" is any shape: the op's method checks it.
 // Outputs come first. A letter is one extent of a call, "2F" twice F, "1|B" is B or 1, a digit is
 // itself; "*" is any leading axes; an operand with "?" may be absent. The colon gives a dtype where
 // it is not the storage dtype of the call, which is that of its first operand without one.
@@ -36,8 +37,9 @@ struct Operand {
   std::string_view name;
   std::string_view letters;  // "[*,K]", for messages
   std::array<Extent, kMostAxes> axes{};
-  int8_t rank = 0;       // without the leading axes
-  bool leading = false;  // "*"
+  int8_t rank = 0;         // without the leading axes
+  bool leading = false;    // "*"
+  bool any_shape = false;  // ".."
   bool optional = false;
   OperandType type = OperandType::storage;
 };
@@ -110,6 +112,7 @@ class Parser {
     text_.remove_prefix(open);
     it.letters = text_.substr(0, text_.find(']') + 1);
     expect("[");
+    it.any_shape = take("..");
     if (take("*")) {
       it.leading = true;
       take(",");

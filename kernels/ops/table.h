@@ -7,6 +7,7 @@
 
 #include "kernels/ops/formulas.h"
 #include "kernels/ops/op_id.h"
+#include "kernels/ops/reductions.h"
 #include "kernels/ops/signature.h"
 
 namespace plumb {
@@ -35,10 +36,14 @@ struct OpRow {
   NumberField number = NumberField::scale;
   bool in_place = false;  // the first input may be the first output; a formula's always
   std::optional<Formula> formula = {};  // of an elementwise op; of several the first
+  std::optional<Reduction> reduction = {};
 };
 
 const OpRow& row_of(OpId op);
 // "R(tanh(R(x / number)) * number)": one of the op's formulas, of its inputs.
 std::string text_of(OpId op, Formula formula);
+// "0; s + x; a + b; R(s / count)": start, step, combination and result. What is next to the value
+// follows a comma: "inf, 0; ...".
+std::string text_of(Reduction reduction);
 
 }  // namespace plumb

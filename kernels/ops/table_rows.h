@@ -12,6 +12,9 @@ inline constexpr Signature kBinary = signature("out[*] = a[*], b[*]");
 inline constexpr Signature kTernary = signature("out[*] = a[*], b[*], c[*]");
 inline constexpr Signature kComparison = signature("out[*]: bool = a[*], b[*]");
 inline constexpr Signature kLogical = signature("out[*]: bool = a[*]: same, b[*]: same");
+inline constexpr Signature kReduction = signature("out[..] = x[*]");
+inline constexpr Signature kReductionToIndex = signature("out[..]: i64 = x[*]");
+inline constexpr Signature kReductionToBool = signature("out[..]: bool = x[*]: same");
 inline constexpr Signature kWhere = signature("out[*] = condition[*]: bool, a[*], b[*]");
 
 inline constexpr std::array<OpRow, kOpCount> kTable = {{

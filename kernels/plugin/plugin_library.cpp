@@ -34,7 +34,7 @@ bool needs_version_2(OpId op) {
     case OpId::causal_conv1d:
     case OpId::ssd_scan:
     case OpId::gated_rms_norm: return true;
-    default: return false;
+    default: return row_of(op).reduction.has_value();
   }
 }
 

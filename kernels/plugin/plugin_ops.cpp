@@ -70,6 +70,7 @@ struct ParamsOf {
   void operator()(double value) { (numbers++ == 0 ? *number_of(op, out) : more.shift) = value; }
   void operator()(bool transpose_b) { out.transpose_b = transpose_b; }
   void operator()(int64_t value) { (op == OpId::cumsum ? more.axis : more.offset) = value; }
+  void operator()(Axes axes) { more.axes = axes.set; }
   void operator()(Activation function) { out.activation = static_cast<int32_t>(function); }
   void operator()(std::optional<Activation> function) {
     more.has_activation = function.has_value();

@@ -52,6 +52,26 @@ void other(T& one_of_two) {
   one_of_two = static_cast<T>(1 - static_cast<int>(one_of_two));
 }
 
+// Where results have the same shape: of another, a call is refused.
+void next_axes(Axes& axes, const OpCall& call) {
+  const Shape shape = call.operand("x").shape();
+  Axes next;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const int before = axis == 0 ? shape.rank() - 1 : axis - 1;
+    if (axes.has(before)) next.set |= 1u << axis;
+  }
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const bool same = axes.has(axis) == next.has(axis) || shape[axis] == 1;
+    if (!same && call.outputs()[0].rank() == shape.rank()) return;
+  }
+  std::vector<int64_t> of_axes, of_next;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (!axes.has(axis)) of_axes.push_back(shape[axis]);
+    if (!next.has(axis)) of_next.push_back(shape[axis]);
+  }
+  if (of_axes == of_next) axes = next;
+}
+
 std::vector<ArgumentEdit> argument_edits() {
   using Mask = AttentionMask;
   return {
@@ -70,6 +90,7 @@ std::vector<ArgumentEdit> argument_edits() {
                     ++x;
                     if (call.op == OpId::cumsum) x %= call.operand("x").rank();
                   }),
+      of<Axes>("next axes", next_axes),
       of("eps 1 % larger", &RmsNormParams::eps, larger),
       of("eps missing", &RmsNormParams::eps, lost),
       of("1 + w for w and the reverse", &RmsNormParams::weight_offset, exchanged),

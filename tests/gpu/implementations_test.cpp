@@ -85,6 +85,15 @@ class Calls {
       call(shape, run, output_dtype(op, storage_));
     }
     call(shape, [&](const Tensor& out) { ops_.scaled_add(out, x, y, 0.5); });
+    for (int i = 0; i < kOpCount; ++i) {
+      const auto op = static_cast<OpId>(i);
+      if (!row_of(op).reduction) continue;
+      const DType made = gives_ids(op) ? DType::i64 : output_dtype(op, storage_);
+      call(
+          {1, columns}, [&](const Tensor& out) { ops_.reduce(op, out, x, {0}); }, made);
+      call(
+          {3}, [&](const Tensor& out) { ops_.reduce(op, out, x, {1}); }, made);
+    }
     for (const int64_t axis : {0, 1}) {
       call(shape, [&](const Tensor& out) { ops_.cumsum(out, x, axis); });
     }

@@ -49,7 +49,7 @@ Chosen chosen(Device& device, DType dtype, const std::vector<std::vector<double>
   device.upload(log, before.data());
   const Tensor stored = device.allocate(DType::i64, {1});
   device.upload(stored, &past);
-  device.ops().argmax(ids, log, logits, {past, stored});
+  device.ops().choose_greedily(ids, log, logits, {past, stored});
   return {numbers(device, ids), numbers(device, log)};
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("argmax says what is wrong with its operands") {
     const Position past{0, make(DType::i64, {1})};
     const auto refused = [&](const Tensor& i, const Tensor& l, const Tensor& x,
                              const std::string& words) {
-      CHECK_THROWS_WITH(device->ops().argmax(i, l, x, past), Contains(words));
+      CHECK_THROWS_WITH(device->ops().choose_greedily(i, l, x, past), Contains(words));
     };
     refused(make(DType::f32, {2, 1}), log, logits, "ids is f32, expected i64");
     refused(make(DType::i64, {3, 1}), log, logits, "ids has shape [3, 1], expected [2, 1]");

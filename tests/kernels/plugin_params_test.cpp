@@ -64,6 +64,14 @@ TEST_CASE("a plugin is passed the axis, the offset, the groups and the bounds of
   CHECK(std::isinf(seen.more.dt_max));
   CHECK(seen.more.step == 0);
 
+  const auto total = noting("sum");
+  total->ops().reduce(OpId::sum, of(*total, {3}), of(*total, {2, 3, 4}), {0, 2});
+  CHECK(seen.more.axes == 5);
+  const auto line = noting("affine");
+  line->ops().affine(of(*line, {3}), of(*line, {3}), 2, 0.5);
+  CHECK(seen.params.scale == 2);
+  CHECK(seen.more.shift == 0.5);
+
   const auto conv = noting("causal_conv1d");
   const Tensor tokens = of(*conv, {1, 2, 3});
   conv->ops().causal_conv1d(tokens, {}, tokens, of(*conv, {3, 1, 4}), {}, {}, Activation::gelu);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections.abc import Callable
@@ -33,6 +34,15 @@ OTHERS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
+# Where torch has no function of that name.
+REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "min": torch.amin,
+    "max": torch.amax,
+    "norm": torch.linalg.vector_norm,
+    "log_sum_exp": lambda x: torch.logsumexp(x, 0),
+}
+
+
 @pytest.fixture
 def formulas(harness: Path) -> dict[str, tuple[list[str], str]]:
     """By op: its inputs' names and what it computes."""
@@ -40,7 +50,7 @@ def formulas(harness: Path) -> dict[str, tuple[list[str], str]]:
     out = {}
     for line in done.stdout.splitlines():
         name, operands, *formula = [part.strip() for part in line.split("  ") if part.strip()]
-        if formula:
+        if formula and ";" not in formula[0]:
             out[name] = (operands.split(" = ")[1].split(", "), formula[0])
     return out
 
@@ -66,6 +76,55 @@ def test_a_formula_is_what_torch_computes(formulas: dict[str, tuple[list[str], s
         found = eval(formula, names | dict(zip(inputs, grid, strict=True)))
         expected = OTHERS.get(name) or getattr(torch, name)
         torch.testing.assert_close(found, expected(*grid).double(), equal_nan=True, msg=name)
+
+
+def test_a_reduction_is_what_torch_computes(harness: Path) -> None:
+    done = subprocess.run([harness, "list", "--ops"], capture_output=True, text=True, check=True)
+    rows = [re.split(r"\s{2,}", line.strip()) for line in done.stdout.splitlines()]
+    texts = {row[0]: row[2] for row in rows if len(row) > 2 and ";" in row[2]}
+    assert {"sum", "mean", "prod", "argmin", "argmax", "any", "all", *REDUCTIONS} == texts.keys()
+
+    def where(chosen: bool, a: float, b: float) -> float:
+        return a if chosen else b
+
+    def exp(x: float) -> float:
+        return float(torch.tensor(x, dtype=torch.float64).exp())
+
+    def log(x: float) -> float:
+        return float(torch.tensor(x, dtype=torch.float64).log())
+
+    names: dict[str, Any] = {"where": where, "exp": exp, "log": log, "inf": math.inf, "abs": abs}
+    names |= {"R": lambda x: x, "sqrt": math.sqrt, "fma": lambda a, b, c: a * b + c}
+
+    def state(text: str, values: dict[str, Any]) -> list[Any]:
+        found = eval(text, names | values)
+        return list(found) if isinstance(found, tuple) else [found, 0]
+
+    special = [math.nan, math.inf, -math.inf, 0.0, -0.0, 2.0]
+    generator = torch.Generator().manual_seed(1)
+    lists = [[a, b, c] for a in special for b in special for c in special]
+    lists += [[1.0, a, 1.0, a] for a in special] + [[a] for a in special]
+    lists += [[5e-324, a] for a in special] + [[a, 1.0, 5e-324] for a in special]
+    lists += [torch.randn(n, generator=generator).double().tolist() for n in (1, 2, 7, 31, 64)]
+    for name, text in texts.items():
+        start, step, combine, finish = text.split("; ")
+        for values in lists:
+            parts = []  # two, which are combined
+            for first, last in ((0, len(values) // 2), (len(values) // 2, len(values))):
+                s, t = state(start, {})
+                for i in range(first, last):
+                    s, t = state(step, {"s": s, "t": t, "x": values[i], "i": i})
+                parts.append((s, t))
+            (a, ta), (b, tb) = parts
+            s, t = state(combine, {"a": a, "ta": ta, "b": b, "tb": tb})
+            found = eval(finish, names | {"s": s, "t": t, "count": len(values)})
+            expected = (REDUCTIONS.get(name) or getattr(torch, name))(
+                torch.tensor(values, dtype=torch.float64)
+            )
+            torch.testing.assert_close(
+                torch.tensor(found).double(), expected.double(), equal_nan=True,
+                msg=f"{name} of {values}: {found}, torch {expected}",
+            )  # fmt: skip
 
 
 def header_operands() -> dict[str, str]:
