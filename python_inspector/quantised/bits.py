@@ -33,6 +33,8 @@ def fields(packed: torch.Tensor, bits: int, run: int) -> torch.Tensor:
 
 
 def exponents(codes: torch.Tensor) -> torch.Tensor:
-    """e8m0: powers of two, 255 is NaN."""
+    """e8m0: powers of two, 255 is NaN; as bytes, or in their own dtype."""
+    if codes.is_floating_point():
+        return codes.float()
     powers = torch.exp2(codes.float() - 127)
     return torch.where(codes == 255, torch.nan, powers)

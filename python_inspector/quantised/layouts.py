@@ -57,6 +57,8 @@ class Layout:
     """Scales are e8m0."""
     flat: int | None = None
     """A scale is of so many codes in a row, over all rows."""
+    blocks: bool = False
+    """Scales may be of several rows."""
 
     @property
     def names(self) -> list[str]:
@@ -74,7 +76,7 @@ _GPTQ = Layout(
 LAYOUTS = {
     "int8": Layout("weight", "scale", about="codes of int8"),
     "int8-zero": Layout("weight", "scale", "zero_point", about="codes and zeros of int8"),
-    "fp8": Layout("weight", "scale", about="codes of e4m3fn or e5m2"),
+    "fp8": Layout("weight", "scale", about="codes of e4m3fn or e5m2", blocks=True),
     "mxfp8": Layout("weight", "scale", about="codes of e4m3fn or e5m2", exponents=True),
     "mxfp4": Layout(*_CT, about="compressed-tensors", grid=E2M1, word=8, exponents=True),
     "nvfp4": Layout(

@@ -59,7 +59,21 @@ def _gemv_4bit(
     size: int,
 ) -> torch.Tensor:
     kind = "fp4" if table[1] > 0 else "nf4"
-    return _linear_4bit(x, packed, shape, scales, size, kind)
+    if scales.ndim == 1:
+        return _linear_4bit(x, packed, shape, scales, size, kind)
+    values = torch.tensor(NF4 if kind == "nf4" else _FP4, device=packed.device)
+    weight = values[_packed_for_cpu(packed)] * scales.mT.repeat_interleave(size, 1)
+    return torch.nn.functional.linear(x, weight.to(x.dtype))
+
+
+def _packed_for_cpu(packed: torch.Tensor) -> torch.Tensor:
+    """Codes [out, in] of a weight that bitsandbytes 0.50 packed for AVX-512, scales [in, out]: of
+    32 rows, pairs of neighbouring columns one row after the other: 32 codes in the low halves of 32
+    bytes, and the next 32 in the high ones."""
+    rows, half = packed.shape
+    runs = packed.reshape(-1, 32)
+    codes = torch.cat([runs & 15, runs >> 4], 1).reshape(rows // 32, half, 32, 2)
+    return codes.transpose(1, 2).reshape(rows, 2 * half).long()
 
 
 def _linear_4bit(

@@ -32,4 +32,4 @@ def test_an_example_runs(title: str) -> None:
 
 
 def test_every_section_but_the_last_has_one() -> None:
-    assert len(EXAMPLES) == len(SECTIONS) - 2 == 8
+    assert len(EXAMPLES) == len(SECTIONS) - 2 == 9

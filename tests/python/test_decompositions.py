@@ -250,3 +250,25 @@ def test_such_a_weight_where_it_meets_an_operation() -> None:
     assert verdict.passed
     with pytest.raises(WrongError, match="fail"):
         check(lambda x: codes * (scales.roll(1, 0) * x), Times(), (normal(7, 24, 64),))
+
+
+def test_nf4_as_it_is_packed_for_a_cpu() -> None:
+    """bitsandbytes with AVX-512: byte i of 32 has codes i and i + 32 of a run of pairs."""
+    g = torch.Generator().manual_seed(2)
+    rows, columns, size = 64, 128, 64
+    codes = torch.randint(0, 16, (rows, columns), generator=g)
+    packed = torch.zeros(rows * columns // 2, dtype=torch.uint8)
+    for block in range(rows // 32):
+        for pair in range(columns // 2):
+            run = [
+                int(codes[32 * block + r, 2 * pair + side]) for r in range(32) for side in (0, 1)
+            ]
+            at = (block * columns // 2 + pair) * 32
+            for i in range(32):
+                packed[at + i] = run[i] | run[i + 32] << 4
+    scales = torch.rand(columns // size, rows, generator=g)
+    x = normal(3, 5, columns)
+    weight = NF4[codes] * scales.mT.repeat_interleave(size, 1)
+    given = (x, packed.reshape(rows, columns // 2), [rows, columns], scales, NF4, size)
+    y = DECODERS["bitsandbytes::gemv_4bit"](*given)
+    assert torch.allclose(y, x @ weight.mT, rtol=1e-5)

@@ -239,8 +239,39 @@ WRONG = {
     "gptq has the tensors qweight, scales, qzeros, g_idx: missing": lambda: quantised.dequantize(
         "gptq", torch.zeros(1, 8)
     ),
-    "scale has 3 groups along axis 1 of a weight of 8": lambda: quantised.dequantize(
-        "int8", torch.zeros(4, 8), torch.ones(4, 3)
+    "scale has 3 groups along axis 1 of a weight of 8: say how many rows and": (
+        lambda: quantised.dequantize("int8", torch.zeros(4, 8), torch.ones(4, 3))
+    ),
+    "scale has 2 groups along axis 0 of a weight of 200: say how many rows and": (
+        lambda: quantised.dequantize("fp8", torch.zeros(200, 256), torch.ones(2, 2))
+    ),
+    "scale has 2 groups along axis 0 of a weight of 8: they are of one row each": (
+        lambda: quantised.dequantize("mxfp8", torch.zeros(8, 64), torch.ones(2, 8))
+    ),
+    "x has 9 columns, the weight of int8 has 8": lambda: quantised.linear("int8")(
+        torch.zeros(3, 9), torch.zeros(4, 8), torch.ones(4, 1)
+    ),
+    "x is torch.int64, it is of floats": lambda: quantised.linear("int8")(
+        torch.zeros(3, 8).long(), torch.zeros(4, 8), torch.ones(4, 1)
+    ),
+    "qweight is torch.float32; eight codes are in a torch.int32": lambda: quantised.dequantize(
+        "gptq", torch.zeros(1, 8), torch.ones(1, 8), torch.zeros(1, 1).int()
+    ),
+    "weight_packed is torch.int8; two codes are in a torch.uint8": lambda: quantised.dequantize(
+        "mxfp4", torch.zeros(1, 8, dtype=torch.int8), torch.ones(1, 1)
+    ),
+    "weight_global_scale has 2 elements, it is one number": lambda: quantised.dequantize(
+        "nvfp4", torch.zeros(1, 8, dtype=torch.uint8), torch.ones(1, 1), torch.ones(2)
+    ),
+    "g_idx has 3 entries, the weight has 8 columns": lambda: quantised.dequantize(
+        "gptq",
+        torch.zeros(1, 8).int(),
+        torch.ones(1, 8),
+        torch.zeros(1, 1).int(),
+        torch.zeros(3).int(),
+    ),
+    r"weight is torch.float32 \(2, 18\); blocks of q4_0 are torch.uint8": (
+        lambda: quantised.dequantize("q4_0", torch.zeros(2, 18))
     ),
     "weight has 20 bytes a row; a block of q4_0 has 18": lambda: quantised.dequantize(
         "q4_0", torch.zeros(2, 20, dtype=torch.uint8)
@@ -258,6 +289,50 @@ WRONG = {
 def test_what_does_not_fit_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=text):
         WRONG[text]()
+
+
+def test_blocks_that_the_weight_does_not_fill() -> None:
+    """As DeepSeek-V3 has them: 576 rows in blocks of 128."""
+    G.manual_seed(3)
+    codes = torch.randn(576, 320, generator=G).to(torch.float8_e4m3fn)
+    of_blocks = scales(5, 3)
+    right = (
+        codes.float() * of_blocks.repeat_interleave(128, 0)[:576].repeat_interleave(128, 1)[:, :320]
+    )
+    assert torch.equal(quantised.dequantize("fp8", codes, of_blocks, group=(128, 128)), right)
+    x = torch.randn(3, 320, generator=G)
+    like = quantised.linear("fp8", group=(128, 128))
+    assert (
+        status(prepare(like, (x, codes, of_blocks), explain=False), x, product(x, right)) == "pass"
+    )
+
+
+def test_words_that_codes_do_not_fill() -> None:
+    """100 columns, 12 rows; bitsandbytes' weights are one column of bytes, their last block may be
+    shorter."""
+    G.manual_seed(4)
+    codes, of_groups = words(12, 13), scales(12, 1)
+    weight = (bits.of_words(codes, 1)[:, :100] - 8) * of_groups
+    x = torch.randn(3, 100, generator=G)
+    assert torch.equal(quantised.linear("int4", "float32")(x, codes, of_groups), product(x, weight))
+    zeros = words(2, 1)
+    weight = (bits.of_words(codes, 1)[:, :100] - bits.of_words(zeros, 0)[:12]) * of_groups
+    y = quantised.linear("int4-zero", "float32")(x, codes, of_groups, zeros)
+    assert torch.equal(y, product(x, weight))
+    stored, absmax = integers(0, 256, 5 * 50, 1), scales(8)
+    flat = quantised.dequantize("nf4", stored, absmax)
+    assert flat.shape == (500,)
+    y = quantised.linear("nf4", "float32")(x, stored, absmax)
+    assert torch.equal(y, product(x, flat.reshape(5, 100)))
+
+
+def test_exponents_in_their_own_dtype() -> None:
+    x, codes, exponents = operands("mxfp8", torch.float32)
+    own = exponents.view(torch.float8_e8m0fnu)
+    right = quantised.dequantize("mxfp8", codes, exponents)
+    assert torch.equal(quantised.dequantize("mxfp8", codes, own), right)
+    judge = prepare(quantised.linear("mxfp8"), (x, codes, own), explain=False)
+    assert status(judge, x, product(x, right)) == "pass"
 
 
 def test_names_are_arguments() -> None:
