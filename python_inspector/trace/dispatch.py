@@ -19,6 +19,7 @@ from torch.overrides import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .decomposing import code_of
+from .quantising import casts_in_place
 from .wrapped import is_wrapper
 
 
@@ -151,7 +152,8 @@ class UncompiledMode(TorchDispatchMode):
 class DispatchMode(UncompiledMode):
     """A mode whose operation() replaces each operation below it.
 
-    One with `out=` is the same operation without, and a copy.
+    One with `out=` is the same operation without, and a copy. A copy that casts is a cast, and a
+    copy of codes.
     """
 
     @uncompiled
@@ -167,6 +169,10 @@ class DispatchMode(UncompiledMode):
         if wrapper is not None:
             with self:
                 return wrapper.__torch_dispatch__(func, types, args, kwargs)
+        if casts_in_place(func, args):
+            target, value, *rest = args
+            cast = torch.ops.aten._to_copy.default
+            args = target, self.operation(cast, (value,), {"dtype": target.dtype}), *rest
         found = _without_out(func)
         if found is None:
             return self.operation(func, args, kwargs)

@@ -25,7 +25,7 @@ from .feeding import Feeding
 from .grouped import is_grouped
 from .keyless import filled, may_lack_keys, rows_without_key
 from .operations import MAKERS, leaves, operands_of
-from .quantising import QUANTISED, quantises
+from .quantising import QUANTISED, moves_codes, quantises, reads_bits_of_codes
 from .reads import (
     Reader,
     Reads,
@@ -272,8 +272,8 @@ def is_opaque(
     if func.namespace not in SEEN:
         return not can_decompose(func)
     if func is aten.view.dtype:
-        return bool(args[0].dtype.is_floating_point)
-    if quantises(func, args, kwargs):
+        return args[0].dtype.is_floating_point and not reads_bits_of_codes(func, args)
+    if quantises(func, args, kwargs) or moves_codes(func, args, kwargs):
         return False
     operands = list(operands_of(args, kwargs))
     makes = any(isinstance(v, torch.dtype) and v in QUANTISED for v in operands)

@@ -41,7 +41,7 @@ from .given import (
 )
 from .grouped import grouped_product, is_grouped
 from .operations import leaves
-from .quantising import QUANTISED, quantises
+from .quantising import QUANTISED, moves_codes, quantises, reads_bits_of_codes
 from .reads import asked, eps_of, lacks_eps, norm_input, with_eps
 from .simulation import large
 from .storages import Storages
@@ -188,7 +188,7 @@ class _Lift(DispatchMode):
             return result
         if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
             raise LiftError(f"[lift] {func} is a custom operation whose inside is not seen")
-        if func is aten.view.dtype:
+        if func is aten.view.dtype and not reads_bits_of_codes(func, args):
             self._refuse_reinterpretation(args)
         if func.is_view or func in (aten._local_scalar_dense.default, aten.lift_fresh.default):
             return func(*args, **kwargs)  # a view of a leaf stays a leaf: no arithmetic yet
@@ -199,6 +199,7 @@ class _Lift(DispatchMode):
             return result
         result = self._apply(func, args, kwargs)
         few = replay is not None and quantises(func, args, kwargs)
+        few = few or moves_codes(func, args, kwargs)
         for tensor in leaves(result):
             if is_low(tensor) or (getattr(tensor, "dtype", None) in QUANTISED and not few):
                 raise LiftError(f"[lift] {func} produced {tensor.dtype}")

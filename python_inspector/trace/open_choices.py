@@ -112,7 +112,9 @@ class _Through:
         for place, (name, o) in enumerate(self._oracle.items()):
             leaf = leaves[place] if place < len(leaves) else None
             origin = None if leaf is None else feeding.origin(leaf)
-            is_code = not o.is_floating_point() or getattr(origin, "quantised", False)
+            of_8_bits = o.dtype == torch.float32  # read in float32
+            is_code = not o.is_floating_point() or of_8_bits
+            is_code = is_code or getattr(origin, "quantised", False)
             if quantised and not is_code:
                 continue
             if name not in named or named[name][0].shape != o.shape:

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from .operations import MAKERS, MOVES, tensors
+
 aten = torch.ops.aten
 
 QUANTISED = {
@@ -35,6 +37,27 @@ def quantises(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     if not x.is_floating_point() or x.dtype in QUANTISED:
         return False
     return func in _ROUNDS or kwargs.get("dtype") in _CODES
+
+
+def casts_in_place(func: OpOverload, args: Sequence[Any]) -> bool:
+    """Whether numbers are copied to codes, which casts them."""
+    if func is not aten.copy_.default or args[0].dtype not in _CODES:
+        return False
+    return bool(args[1].is_floating_point()) and args[1].dtype not in QUANTISED
+
+
+def moves_codes(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a result of codes is made of codes, and nothing is rounded."""
+    name = func._schema.name.partition("::")[2].rstrip("_")
+    if name in MAKERS or not any(True for _ in tensors((args, kwargs))):
+        return True
+    floats = (t.dtype for t in tensors((args, kwargs)) if t.is_floating_point())
+    return name in MOVES and all(dtype in QUANTISED for dtype in floats)
+
+
+def reads_bits_of_codes(func: OpOverload, args: Sequence[Any]) -> bool:
+    """Whether codes are looked at as bytes: that is what they are, whichever was chosen."""
+    return func is aten.view.dtype and args[0].dtype in QUANTISED
 
 
 def scaled_inexactly(name: str, args: Sequence[Any], exact: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,8 @@ LOW = {
     torch.complex64: torch.complex128,
 }
 """What is computed in float64, and what that is called."""
+FLOATS = {*LOW, torch.float64}
+"""What is computed with; anything else is codes, or integers."""
 LARGE = 1 << 20
 """Elements of a weight beyond which a product upcasts it piece by piece, on a CPU."""
 LARGE_ON_DEVICE = 1 << 28
@@ -100,7 +102,7 @@ class Simulation:
 
     def kept_wide(self, exact: torch.Tensor, dtype: torch.dtype, stacked: bool) -> torch.Tensor:
         """A stack of a result that stays in float32."""
-        wide = self.spread_out(exact, stacked)
+        wide = self.spread_out(exact if exact.dtype in FLOATS else exact.float(), stacked)
         return (wide * self.scale).to(dtype).to(wide.dtype) / self.scale if self.scale else wide
 
     def spread_out(self, exact: torch.Tensor, stacked: bool) -> torch.Tensor:

@@ -133,3 +133,105 @@ def test_borders_that_all_values_are_compared_with(seed: int) -> None:
     assert check(fp4, fp4, inputs, explain=False).passed
     with pytest.raises(WrongError):
         check(lambda x: fp4(x, 0.3), fp4, inputs, explain=False)
+
+
+FP8 = torch.float8_e4m3fn
+
+
+def paged(q: Any, codes: Any, scales: Any, table: Any) -> Any:
+    keys = (codes[table].float() * scales[table]).reshape(-1, 16)
+    return torch.softmax(q @ keys.mT, -1) @ keys
+
+
+def of_experts(x: Any, codes: Any, scales: Any, table: Any) -> Any:
+    weights = codes.index_select(0, table).transpose(1, 2).contiguous().float()
+    return torch.cat([x, x[:, :8]], 1)[:, :16] @ (weights * scales[table].mT)
+
+
+@pytest.mark.parametrize("like", [paged, of_experts])
+def test_codes_that_are_moved(like: Any) -> None:
+    codes = (normal(torch.float32, 2, 6, 8, 16) * 30).to(FP8)
+    scales = normal(torch.float32, 3, 6, 8, 1).abs() * 0.02
+    inputs = normal(torch.float32, 4, 5, 16), codes, scales, torch.tensor([4, 1, 2])
+    assert check(like, like, inputs, explain=False).passed
+    for wrong in (
+        lambda q, codes, scales, table: like(q, codes, scales, table.roll(1)),
+        lambda q, codes, scales, table: like(q, codes, scales.roll(1, 0), table),
+    ):
+        if like is paged and wrong(*inputs).allclose(like(*inputs), atol=1e-5):
+            continue  # attention asks not which page comes first
+        with pytest.raises(WrongError):
+            check(wrong, like, inputs, explain=False)
+
+
+@pytest.mark.parametrize("codes", [*MOST, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize(
+    "moved",
+    [
+        lambda cache, y: cache.index_put_((torch.tensor([1, 3]),), y[:2]),
+        lambda cache, y: cache.copy_(y),
+        lambda cache, y: torch.where(y.float() > 1, y, cache),
+        lambda cache, y: torch.stack([cache, y]).flip(0).roll(1, 1),
+        lambda cache, y: torch.nn.functional.pad(y, (0, 1)),
+        lambda cache, y: torch.zeros_like(y.float(), dtype=y.dtype).copy_(y),
+        lambda cache, y: y.repeat_interleave(2, 0).mT.contiguous(),
+    ],
+)
+def test_codes_that_were_chosen_are_moved(moved: Any, codes: torch.dtype) -> None:
+    inputs = normal(torch.float32, 2, 5, 8) * 9, (normal(torch.float32, 3, 5, 8) * 9).to(codes)
+
+    def like(x: Any, cache: Any) -> Any:
+        return moved(cache, x.to(codes)).float()
+
+    assert check(like, like, inputs, explain=False).passed
+    with pytest.raises(WrongError):
+        check(lambda x, cache: like(x.roll(1, 0), cache), like, inputs, explain=False)
+
+
+@pytest.mark.parametrize("codes", MOST, ids=str)
+def test_a_copy_that_casts(codes: torch.dtype) -> None:
+    inputs = torch.zeros(2, 4, 8, dtype=codes), normal(torch.float32, 2, 2, 8) * 9, torch.tensor(2)
+
+    def append(cache: Any, x: Any, at: Any, by: float = 2.0) -> None:
+        cache[:, at] = x / by
+
+    assert check(append, append, inputs, explain=False).passed
+    with pytest.raises(WrongError):
+        check(lambda *it: append(*it, by=2.3), append, inputs, explain=False)
+    with pytest.raises(WrongError):
+        check(lambda c, x, at: append(c, x, at - 1), append, inputs, explain=False)
+
+
+def as_bytes(kernel: Any) -> Any:
+    def run(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        codes, s = kernel(x)
+        return codes.view(torch.uint8), s
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_codes_that_are_given_back_as_bytes(dtype: torch.dtype) -> None:
+    inputs, like = (normal(dtype, 5, 192, 257),), as_bytes(quantiser(FP8))
+    for right in (quantiser(FP8), quantiser(FP8, by_reciprocal)):
+        assert check(as_bytes(right), like, inputs, explain=False).passed
+    for wrong in (WRONG["codes of 8 bits, divided in 16"], quantiser(FP8, narrow)):
+        with pytest.raises(WrongError):
+            check(as_bytes(wrong), like, inputs, explain=False)
+    with pytest.raises(WrongError):
+        check(lambda x: (like(x)[0] + 1, like(x)[1]), like, inputs, explain=False)
+
+
+@pytest.mark.parametrize("codes", MOST, ids=str)
+@pytest.mark.parametrize("moved", [lambda c, y: c.copy_(y), lambda c, y: torch.cat([c, y]).mT])
+def test_codes_near_a_tie_stay_open_where_they_are_moved(moved: Any, codes: torch.dtype) -> None:
+    inputs = torch.zeros(512, 1024, dtype=codes), normal(torch.bfloat16, 0, 512, 1024)
+
+    def moving(kernel: Any) -> Any:
+        return lambda cache, x: moved(cache, kernel(x)[0])
+
+    right = quantiser(codes, by_reciprocal, scale=lambda most, of: most * (1 / of))
+    like = moving(quantiser(codes))
+    assert check(moving(right), like, inputs, explain=False).passed
+    with pytest.raises(WrongError):
+        check(moving(quantiser(codes, narrow)), like, inputs, explain=False)
