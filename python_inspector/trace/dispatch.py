@@ -175,7 +175,8 @@ class DispatchMode(UncompiledMode):
             args = target, self.operation(cast, (value,), {"dtype": target.dtype}), *rest
         found = _without_out(func)
         if found is None:
-            return self.operation(func, args, kwargs)
+            result = self.operation(func, args, kwargs)
+            return result if func._schema.returns else None  # whatever registered code returns
         plain, names = found
         outs = [kwargs[name] for name in names]
         given = {name: value for name, value in kwargs.items() if name not in names}
@@ -187,6 +188,11 @@ class DispatchMode(UncompiledMode):
                 out.resize_(value.shape)
             self.operation(torch.ops.aten.copy_.default, (out, value), {})
         return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def write(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        """A copy that the mode sees."""
+        with self:
+            target.copy_(value)
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError

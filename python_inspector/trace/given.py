@@ -215,23 +215,31 @@ class Replay:
             return self._follow(event, operands)
         return tuple(t.clone() for t in event.held)
 
-    def opaque(self, func: Any, args: Any, kwargs: Any, change: Callable[[Any], Any]) -> Any:
-        """The result of an opaque operation, `change` applied to each tensor of it."""
-        result = self._taken(func, args, kwargs, change)
-        if self.keeps:
-            self.given.unseen.given(func, result)
-        return result
-
-    def _taken(self, func: Any, args: Any, kwargs: Any, change: Callable[[Any], Any]) -> Any:
+    def opaque(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        change: Callable[[Any], Any],
+        write: Callable[[Any, Any], Any] = torch.Tensor.copy_,
+    ) -> Any:
+        """The result of an opaque operation, `change` applied to each tensor of it and to what it
+        writes."""
         event = self._next(func)
         if not isinstance(event, Opaque):
             raise GivenError(f"[given] {func} is opaque here, it was not in the reference")
         operands = list(operands_of(args, kwargs))
         for position, value in event.written.items():
-            operands[position].copy_(change(value.clone()))
-        if event.written:
-            return operands[min(event.written)]
-        return tree_map(lambda v: change(v.clone()) if _is_tensor(v) else v, event.result)
+            write(operands[position], change(value.clone()))
+        written = [operands[position] for position in event.written]
+        returns = func._schema.returns
+        if written and returns and returns[0].alias_info is not None:
+            result = written[0]
+        else:
+            result = tree_map(lambda v: change(v.clone()) if _is_tensor(v) else v, event.result)
+        if self.keeps:
+            self.given.unseen.given(func, [*written, result])
+        return result
 
     def _next(self, func: Any) -> Choice | Opaque:
         if self._lost or self._at == len(self.given.events):
@@ -339,8 +347,11 @@ class _Watch(DispatchMode):
             self._given.used.add(t)
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
         if not opaque:
-            result = decomposed(self, func, args, kwargs)
-            if registered(func) is not None:
+            own = registered(func) is not None
+            given = _apart(func, args, kwargs) if own else (args, kwargs)
+            result = decomposed(self, func, *given)
+            if own:
+                self._keep_own(func, args, kwargs)
                 return func(*args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -405,6 +416,13 @@ def _written(func: OpOverload, args: Any, kwargs: Any) -> dict[int, torch.Tensor
     found = {id(t) for t in _targets(func, args, kwargs)}
     operands = enumerate(operands_of(args, kwargs))
     return {i: operand.clone() for i, operand in operands if id(operand) in found}
+
+
+def _apart(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments with copies of what the operation writes to: it is still to run itself."""
+    copies = {id(t): t.clone() for t in _targets(func, args, kwargs)}
+    apart: tuple[Any, Any] = tree_map(lambda v: copies.get(id(v), v), (args, kwargs))
+    return apart
 
 
 def _targets(func: OpOverload, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:

@@ -225,7 +225,7 @@ class _Rounded(DispatchMode):
             off = self._simulation.perturb(exact, FUNCTIONS * exact.abs(), stacked=False)
             return self._stacks.adopt(off.to(t.dtype))
 
-        return replay.opaque(func, args, kwargs, each)
+        return replay.opaque(func, args, kwargs, each, self.write)
 
     def _varies(self, t: torch.Tensor) -> bool:
         """Whether a tensor holds rounded numbers, or codes that simulated kernels do not share."""

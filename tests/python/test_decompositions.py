@@ -84,6 +84,90 @@ def test_registered_code_that_is_wrong_is_seen() -> None:
         check(product, product, operands(torch.float32))
 
 
+@torch.library.custom_op("plumbline_test::scale_", mutates_args=("x",))
+def scale_in_place(x: torch.Tensor, weight: torch.Tensor) -> None:
+    x.copy_(scaled(x, weight))
+
+
+@torch.library.custom_op("plumbline_test::write_", mutates_args=("cache",))
+def write_in_place(cache: torch.Tensor, x: torch.Tensor, at: int) -> torch.Tensor:
+    cache[at] += x
+    return x * 2
+
+
+def scaled(x: Any, weight: Any) -> Any:
+    return (x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True)) * weight).to(x.dtype)
+
+
+def of_a_clone(x: Any, weight: Any) -> Any:
+    x = x.clone()
+    scale_in_place(x, weight)
+    return x
+
+
+WRITING = {
+    "plumbline_test::scale_": lambda x, weight: x.copy_(scaled(x, weight)),
+    "plumbline_test::write_": lambda cache, x, at: (cache[at].add_(x), x * 2)[1],
+}
+
+
+@pytest.fixture
+def writing() -> Iterator[None]:
+    for name, code in WRITING.items():
+        register_decomposition(name, code)
+    yield
+    decomposing._registered.clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.usefixtures("writing")
+def test_an_operation_that_writes_to_its_argument(dtype: torch.dtype) -> None:
+    inputs = normal(3, 24, 96).to(dtype), normal(4, 96).to(dtype)
+
+    def kernel(x: Any, weight: Any) -> None:
+        x.copy_(scaled(x, weight))
+
+    for like, right in (
+        (lambda x, w: scale_in_place(x, w), kernel),
+        (of_a_clone, scaled),
+    ):
+        assert check(right, like, inputs, explain=False).passed
+        with pytest.raises(WrongError, match="fail"):
+            check(lambda x, w, right=right: right(x, w * 1.1), like, inputs, explain=False)
+
+
+@pytest.mark.usefixtures("writing")
+def test_one_that_writes_and_returns() -> None:
+    inputs = normal(3, 4, 96), normal(4, 96)
+
+    def kernel(cache: Any, x: Any, times: int = 1) -> Any:
+        cache[2] += x * times
+        return x + x
+
+    def like(cache: Any, x: Any) -> Any:
+        return write_in_place(cache, x, 2)
+
+    assert check(kernel, like, inputs, explain=False).passed
+    with pytest.raises(WrongError, match="fail"):
+        check(lambda cache, x: kernel(cache, x, 2), like, inputs, explain=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_is_written_unseen_is_no_oracle(dtype: torch.dtype) -> None:
+    inputs = normal(3, 24, 96).to(dtype), normal(4, 96).to(dtype)
+    for like in (of_a_clone, lambda x, w: scale_in_place(x, w)):
+        with pytest.raises(WrongError, match="is what plumbline_test::scale_ gave, whose inside"):
+            check(like, like, inputs)
+
+    def computed(x: Any, weight: Any) -> Any:
+        return torch.relu(of_a_clone(x, weight)) + 1
+
+    verdict = check(computed, computed, inputs)
+    assert verdict.passed and verdict.not_judged == ("what plumbline_test::scale_ computes",)
+    with pytest.raises(WrongError, match="fail"):
+        check(lambda *it: computed(*it) * 1.1, computed, inputs)
+
+
 def test_a_name_without_a_namespace() -> None:
     with pytest.raises(UsageError, match="operation is 'product'; it is a namespace and a name"):
         register_decomposition("product", in_parts)
