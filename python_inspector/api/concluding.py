@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,22 @@ def concluded(id: str, calls: Calls, judged: Verdict | None, again: Verdict | No
             verdict, status="nondeterministic", reason="; ".join([calls.unstable, *faults])
         )
     return verdict
+
+
+def unseen_words(operations: Iterable[str]) -> list[str]:
+    """Of a failure, what to do about operations that were taken as given."""
+    named = " and ".join(sorted(name for name in operations if _of_a_library(name)))
+    if not named:
+        return []
+    return [
+        f"what {named} computes is not seen, so the limits leave no room for a kernel that rounds "
+        "otherwise inside of it; say what it computes: plumbline.register_decomposition"
+    ]
+
+
+def _of_a_library(operation: str) -> bool:
+    space, _, name = operation.partition("::")
+    return bool(name) and space not in ("aten", "prims", "prim")
 
 
 def combined(verdicts: list[Verdict], not_survived: Sequence[str] = ()) -> Verdict:

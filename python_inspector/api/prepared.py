@@ -17,7 +17,7 @@ from ..native import judge_library, judged_by
 from ..trace.room import bounded
 from .backward import differentiated, kernel_of
 from .case_files import CaseFiles, by_key
-from .concluding import combined, concluded
+from .concluding import combined, concluded, unseen_words
 from .explaining import Explainer, Seen
 from .hard import Hard, hard_cases, kinds_of
 from .how import How, how_of
@@ -204,9 +204,12 @@ class Prepared:
         opaque = {name for it in reruns if it.given is not None for name in it.given.opaque}
         taken = [f"what {name} computes" for name in sorted(opaque)]
         verdict = replace(verdict, not_judged=(*verdict.not_judged, *taken))
+        if verdict.status == "fail":
+            verdict = replace(verdict, doubts=(*verdict.doubts, *unseen_words(opaque)))
         if self.how.gradients is None:
             return verdict
-        doubts = tuple(dict.fromkeys(text for it in self.cases for text in it.kept.doubts))
+        own = [text for it in self.cases for text in it.kept.doubts]
+        doubts = tuple(dict.fromkeys([*verdict.doubts, *own]))
         left_out = (*verdict.not_judged, *self.how.gradients.left_out)
         return replace(verdict, not_judged=left_out, doubts=doubts)
 

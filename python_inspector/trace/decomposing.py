@@ -11,6 +11,7 @@ from torch._ops import OpOverloadPacket
 
 from ..errors import UsageError
 from .decoders import DECODERS
+from .operations import leaves
 
 _DEVICES = ("CPU", "CUDA")
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -27,10 +28,55 @@ def register_decomposition(operation: str, code: Callable[..., Any]) -> None:
     if not space or not name:
         text = f"operation is {operation!r}; it is a namespace and a name: 'mylib::gemv'"
         raise UsageError(f"[decomposition] {text}")
+    short = name.partition(".")[0]
+    if short != name:
+        text = f"operation is {operation!r}, one overload; name all of them: '{space}::{short}'"
+        raise UsageError(f"[decomposition] {text}")
+    if not callable(code):
+        text = f"code of {operation} is {code!r}; it is a function of the operation's arguments"
+        raise UsageError(f"[decomposition] {text}")
+    if space in ("prims", "prim") or (space == "aten" and _is_torchs_own(name)):
+        text = f"{operation} is torch's own, which is computed in float64 as it is; leave it out"
+        raise UsageError(f"[decomposition] {text}")
     _registered[operation] = code
 
 
 _registered: dict[str, Callable[..., Any]] = {}
+
+
+def _is_torchs_own(name: str) -> bool:
+    """Whether an operation of torch has a float64 kernel, as all have that users call; some of
+    those with an underscore are for few dtypes."""
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [] if packet is None else [getattr(packet, it) for it in packet.overloads()]
+    known = any(torch.Tag.core in it.tags or _is_composite(it) for it in overloads)
+    return known or not name.startswith("_")
+
+
+def check_result(operation: Any, made: Any, own: Any) -> None:
+    """Raises a UsageError where registered code gives another form than the operation does; what
+    one returns that has no result is no matter."""
+    if operation._schema.returns and _forms(made) != _forms(own):
+        raise UsageError(
+            f"[decomposition] the code of {operation._schema.name} gives {_told(made)}, the "
+            f"operation itself {_told(own)}; the code must give the same shapes, and floats for "
+            "floats"
+        )
+
+
+def _forms(value: Any) -> list[Any]:
+    return [
+        (it.shape, it.is_floating_point(), it.is_complex()) if isinstance(it, torch.Tensor) else it
+        for it in leaves(value)
+    ]
+
+
+def _told(value: Any) -> str:
+    told = [
+        f"{it.dtype} {list(it.shape)}" if isinstance(it, torch.Tensor) else repr(it)
+        for it in leaves(value)
+    ]
+    return ", ".join(told)
 
 
 def registered(operation: Any) -> Callable[..., Any] | None:

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
 from .contracts import Inside
-from .decomposing import can_decompose, decomposed, registered
+from .decomposing import can_decompose, check_result, decomposed, registered
 from .dispatch import DispatchMode, FunctionMode
 from .feeding import Feeding
 from .grouped import is_grouped
@@ -352,7 +352,9 @@ class _Watch(DispatchMode):
             result = decomposed(self, func, *given)
             if own:
                 self._keep_own(func, args, kwargs)
-                return func(*args, **kwargs)
+                gives = func(*args, **kwargs)
+                check_result(func, result, gives)
+                return gives
             if result is not NotImplemented:
                 return result
         if func._schema.is_mutable:

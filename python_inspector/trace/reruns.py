@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..errors import UsageError
 from ..format.axes import Named
 from ..format.recording import call_of
 from . import products
@@ -112,6 +113,8 @@ def rerun_anything(
         repeated, oracle = exactly(outputs, again, settle, given)
         if repeat:
             result.repeated = repeated
+    except UsageError:
+        raise
     except Exception as error:
         return result, [f"{where} has no oracle: {_line(error)}"]
     warnings = [

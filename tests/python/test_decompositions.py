@@ -173,6 +173,60 @@ def test_a_name_without_a_namespace() -> None:
         register_decomposition("product", in_parts)
 
 
+@pytest.mark.parametrize(
+    ("operation", "code", "words"),
+    [
+        ("plumbline_test::product", None, "code of plumbline_test::product is None; it is a func"),
+        ("plumbline_test::product.default", in_parts, "name all of them: 'plumbline_test::product"),
+        ("aten::mm", in_parts, "aten::mm is torch's own"),
+        ("aten::_softmax", in_parts, "aten::_softmax is torch's own"),
+    ],
+)
+def test_what_is_not_registered(operation: str, code: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        register_decomposition(operation, code)
+    assert not decomposing._registered
+
+
+def test_torchs_own_for_few_dtypes() -> None:
+    register_decomposition("aten::_scaled_mm", in_parts)
+    decomposing._registered.clear()
+
+
+@pytest.mark.parametrize(
+    ("registered", "words"),
+    [
+        (lambda x, w: None, "gives None, the operation itself torch.float32"),
+        (lambda x, w: x @ w.mT[:, :-1], r"gives torch.float32 \[24, 31\], the operation itself"),
+        (lambda x, w: (x @ w.mT).long(), r"gives torch.int64 \[24, 32\], the operation itself"),
+    ],
+    indirect=["registered"],
+)
+@pytest.mark.usefixtures("registered")
+def test_registered_code_that_gives_another_form(words: str) -> None:
+    with pytest.raises(UsageError, match=f"plumbline_test::product {words}"):
+        check(product, product, operands(torch.float32))
+
+
+def test_a_failure_says_what_to_do_about_what_is_not_seen() -> None:
+    def like(x: Any, weight: Any) -> Any:
+        return torch.nn.functional.silu(product(x, weight))
+
+    def kernel(x: Any, weight: Any) -> Any:
+        return torch.nn.functional.silu(x @ weight.mT * 1.01)
+
+    advice = "what plumbline_test::product computes is not seen.*plumbline.register_decomposition"
+    with pytest.raises(WrongError, match=advice):
+        check(kernel, like, operands(torch.float32))
+    register_decomposition("plumbline_test::product", in_parts)
+    try:
+        with pytest.raises(WrongError) as failed:
+            check(kernel, like, operands(torch.float32))
+    finally:
+        decomposing._registered.clear()
+    assert "register_decomposition" not in str(failed.value)
+
+
 LIBRARIES = {
     "bitsandbytes::gemm_4bit": "(Tensor A, Tensor B, int[] shapeB, Tensor absmax, int blocksize, "
     "str quant_type, Tensor? bias=None, Tensor? absmax_8bit=None, Tensor? absmax_code=None, "
