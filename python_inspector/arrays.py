@@ -46,17 +46,31 @@ def _to_numpy(tensor: Any) -> Any:
 
 
 def not_plain(value: Any) -> str:
-    """Why a tensor is refused that is in several processes, or in parts; "" of any other."""
+    """Why a tensor is refused that is in several processes, or in parts, or holds some of its
+    elements alone; "" of any other."""
     if getattr(value, "is_nested", False):
         return (
             "is a nested tensor: take .values() and .offsets(), and make it of them inside, by "
             "torch.nested.nested_tensor_from_jagged"
         )
+    if why := not_dense(value):
+        return why
     if type(value).__name__ != "DTensor":
         return ""
     return (
         "is a DTensor, of which this process has a part: take .full_tensor(), or .to_local() to "
         "judge what one rank computes"
+    )
+
+
+def not_dense(value: Any) -> str:
+    """Why a sparse tensor is refused; "" of any other."""
+    layout = str(getattr(value, "layout", ""))
+    if not layout.startswith("torch.") or layout in ("torch.strided", "torch.jagged"):
+        return ""
+    return (
+        f"is of layout {layout}, not torch.strided: take .to_dense(), or its values and indices as "
+        "dense tensors, of which `like` makes a dense one, by torch.zeros(...).index_put"
     )
 
 

@@ -18,6 +18,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
+from ..arrays import not_dense
 from .contracts import Inside
 from .decomposing import can_decompose, check_result, decomposed, registered
 from .dispatch import DispatchMode, FunctionMode
@@ -344,6 +345,8 @@ class _Watch(DispatchMode):
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for t in filter(_is_tensor, operands_of(args, kwargs)):
+            if why := not_dense(t):
+                raise GivenError(f"[given] {func} takes a tensor that {why}")
             self._given.used.add(t)
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
         if not opaque:

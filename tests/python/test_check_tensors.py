@@ -12,7 +12,15 @@ from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
 
-from python_inspector import RecordError, UsageError, check, invariant, prepare, record
+from python_inspector import (
+    RecordError,
+    UsageError,
+    WrongError,
+    check,
+    invariant,
+    prepare,
+    record,
+)
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -138,6 +146,41 @@ def test_nested_tensors_are_refused_by_name_and_judged_as_their_parts() -> None:
     inputs = x.values(), x.offsets()
     assert check(softmax, like=lambda values, _: values.softmax(-1), inputs=inputs).passed
     assert "sequences in values" in invariant(softmax, inputs).reason
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "torch.sparse_csr": torch.Tensor.to_sparse_csr,
+    "torch.sparse_coo": torch.Tensor.to_sparse,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sparse_tensors_are_refused_by_name(layout: str) -> None:
+    x, sparse = normal(3, 8), LAYOUTS[layout](normal(4, 8).relu())
+    dense, text = sparse.to_dense(), rf"is of layout {layout}, not torch\.strided: take \.to_dense"
+
+    def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (weight @ x.mT).mT
+
+    module = torch.nn.Linear(8, 4, bias=False)
+    module.weight = torch.nn.Parameter(sparse, requires_grad=False)
+    for name, like, inputs in (
+        ("weight", product, (x, sparse)),
+        (r"captured_\d", lambda x: product(x, sparse), (x,)),
+        ("weight", module.eval(), (x,)),
+        ("out", lambda x: LAYOUTS[layout](x), (x,)),
+    ):
+        with pytest.raises(RecordError, match=rf"\[check\] {name} {text}"):
+            check(lambda x, *_: x @ dense.mT, like=like, inputs=inputs)
+    with pytest.raises(TypeError, match=rf"the function's output out {text}"):
+        check(lambda *it: LAYOUTS[layout](product(*it)), like=product, inputs=(x, dense))
+    with pytest.raises(WrongError, match=f"takes a tensor that {text}"):
+        check(
+            product,
+            like=lambda x, weight: product(x, LAYOUTS[layout](weight)),
+            inputs=(x, dense),
+        )
 
 
 @pytest.mark.host
