@@ -204,14 +204,11 @@ class Prepared:
         opaque = {name for it in reruns if it.given is not None for name in it.given.opaque}
         taken = [f"what {name} computes" for name in sorted(opaque)]
         verdict = replace(verdict, not_judged=(*verdict.not_judged, *taken))
-        if verdict.status == "fail":
-            verdict = replace(verdict, doubts=(*verdict.doubts, *unseen_words(opaque)))
-        if self.how.gradients is None:
-            return verdict
+        unseen = unseen_words(opaque) if verdict.status == "fail" else []
         own = [text for it in self.cases for text in it.kept.doubts]
-        doubts = tuple(dict.fromkeys([*verdict.doubts, *own]))
-        left_out = (*verdict.not_judged, *self.how.gradients.left_out)
-        return replace(verdict, not_judged=left_out, doubts=doubts)
+        doubts = tuple(dict.fromkeys([*verdict.doubts, *unseen, *own]))
+        left_out = self.how.gradients.left_out if self.how.gradients is not None else ()
+        return replace(verdict, not_judged=(*verdict.not_judged, *left_out), doubts=doubts)
 
     def _concluded(
         self,

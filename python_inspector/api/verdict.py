@@ -41,8 +41,8 @@ class Verdict:
     not_judged: tuple[str, ...] = ()
     """Optional outputs that the function did not return."""
     doubts: tuple[str, ...] = ()
-    """Where the reference's own gradients are not believed, and lend no limit; and of a failure
-    which operations are not seen."""
+    """Where the reference's own gradients are not believed, and lend no limit; where it is far from
+    what is said of its operations; and of a failure which operations are not seen."""
     planted: tuple[int, int] | None = None
     """How many gross bugs check() planted to know what a pass is blind to, of how many that there
     are; fewer where time was up."""

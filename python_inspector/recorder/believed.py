@@ -17,6 +17,8 @@ from ..trace.simulation import NARROW
 
 MOST = 1.5
 """Times the rounded model's error. Of others that is 1.0 to 1.2."""
+FEW = 16
+"""Elements of which fewer may all round one way."""
 
 
 def without_unknown(
@@ -74,11 +76,39 @@ def believed(
     return found, tuple(doubts)
 
 
+def far_from_said(outputs: Mapping[str, Named], reruns: Reruns) -> tuple[str, ...]:
+    """What is said of 16-bit outputs that are much farther from the oracle than its rounded model
+    and all simulated kernels are: what is said of an operation may be another one. In float32 the
+    judge's own limits tell."""
+    said = reruns.given.registered if reruns.given is not None else set()
+    oracle, simulated = reruns.oracle or {}, reruns.simulated
+    if not said or simulated is None:
+        return ()
+    doubts = []
+    for name in outputs.keys() & oracle.keys() & simulated.stacks.keys():
+        (r, _), (o, _), stack = outputs[name], oracle[name], simulated.stacks[name]
+        if r.dtype not in NARROW or r.numel() < FEW:
+            continue
+        off = float(torch.linalg.vector_norm(r.double() - o))
+        of_kernels = max(float(torch.linalg.vector_norm(it.double() - o)) for it in stack)
+        if off > MOST * of_kernels:
+            doubts.append(
+                f"golden suspect: {name} of the reference is {_times(off, of_kernels)} times as "
+                f"far off as simulated kernels, at most {MOST} is believed: what is said of "
+                f"{' and '.join(sorted(said))} may be wrong, or it rounds elsewhere"
+            )
+    return tuple(doubts)
+
+
+def _times(off: float, of_model: float) -> str:
+    return f"{off / of_model:.1f}" if of_model else "any number of"
+
+
 def _words(name: str, off: float, of_model: float) -> str:
-    times = f"{off / of_model:.1f}" if of_model else "any number of"
     return (
-        f"golden suspect: {name} of the reference has {times} times the error of its rounded "
-        f"model, at most {MOST} is believed: it accumulates in storage, and lends no limit"
+        f"golden suspect: {name} of the reference has {_times(off, of_model)} times the error of "
+        f"its rounded model, at most {MOST} is believed: it accumulates in storage, and lends no "
+        "limit"
     )
 
 

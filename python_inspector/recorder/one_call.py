@@ -43,7 +43,7 @@ from ..trace.spread import Simulated
 from . import problem_cache
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes
-from .believed import believed, without_unknown
+from .believed import believed, far_from_said, without_unknown
 from .callables import Torch, callable_of, name_of
 from .left_out import Valid
 from .outputs import OutputStore
@@ -232,6 +232,7 @@ class OneCallRecording:
                     f"[check] {self.name} returned {type(real.result).__name__} without a tensor"
                 )
             outputs, unknown = without_unknown(block, outputs, reruns, self._gradients)
+            said = far_from_said(outputs, reruns)
             outputs, doubts = believed(outputs, reruns, self._gradients)
             checkpoint = self._checkpoint(id, case, call, block, outputs, reruns)
             observed = Observed(
@@ -245,7 +246,7 @@ class OneCallRecording:
         self._draft.checkpoint(checkpoint)
         self._store.spreads.settle()
         kept = Kept.of(checkpoint, block, again, reruns, observed, differentiates)
-        kept.doubts = (*unknown, *doubts)
+        kept.doubts = (*unknown, *doubts, *said)
         simulated = kept.reruns.simulated
         if key and simulated and not loaded and problem_cache.may_be_kept(reruns.given):
             problem_cache.keep(key, simulated)

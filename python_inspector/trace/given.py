@@ -117,6 +117,8 @@ class Given:
     """The dtypes to which operations cast their numbers (stores_numbers)."""
     reads: Reads = field(default_factory=Reads)
     """The dtypes that its code read."""
+    registered: set[str] = field(default_factory=set)
+    """Operations that were computed by what is said of them."""
     leaves_torch: bool = False
     """NumPy computes some of it."""
     reads_values: bool = False
@@ -354,6 +356,7 @@ class _Watch(DispatchMode):
             given = _apart(func, args, kwargs) if own else (args, kwargs)
             result = decomposed(self, func, *given)
             if own:
+                self._given.registered.add(func._schema.name)
                 self._keep_own(func, args, kwargs)
                 gives = func(*args, **kwargs)
                 check_result(func, result, gives)

@@ -72,9 +72,20 @@ def test_what_is_computed_of_it_is_judged() -> None:
 def test_registered_code_is_the_oracle(dtype: torch.dtype) -> None:
     for kernel in (product, in_parts):
         verdict = check(kernel, product, operands(dtype))
-        assert verdict.passed and not verdict.not_judged
+        assert verdict.passed and not verdict.not_judged and "suspect" not in str(verdict)
     with pytest.raises(WrongError, match="fail"):
         check(lambda x, w: in_parts(x[:, :-1], w[:, :-1]), product, operands(dtype))
+
+
+@pytest.mark.parametrize("registered", [lambda x, w: x @ w.mT * 1.01], indirect=True)
+@pytest.mark.usefixtures("registered")
+def test_in_16_bits_registered_code_that_is_wrong_is_said() -> None:
+    for kernel in (lambda x, w: in_parts(x, w) * 1.01, product):
+        try:
+            text = str(check(kernel, product, operands(torch.bfloat16), explain=False))
+        except WrongError as error:
+            text = str(error)
+        assert "what is said of plumbline_test::product may be wrong" in text
 
 
 @pytest.mark.parametrize("registered", [lambda x, w: x @ w.mT * 1.001], indirect=True)
