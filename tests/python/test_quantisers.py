@@ -9,6 +9,8 @@ import pytest
 import torch
 from plumbline import WrongError, check
 
+from python_inspector.trace.simulation import Normals, Simulation
+
 Scaled = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 MOST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
@@ -235,3 +237,11 @@ def test_codes_near_a_tie_stay_open_where_they_are_moved(moved: Any, codes: torc
     assert check(moving(right), like, inputs, explain=False).passed
     with pytest.raises(WrongError):
         check(moving(quantiser(codes, narrow)), like, inputs, explain=False)
+
+
+@pytest.mark.parametrize("codes", [*MOST, torch.float8_e5m2], ids=str)
+def test_codes_that_are_cast_stay_what_they_are_at_any_scale(codes: torch.dtype) -> None:
+    values = torch.tensor([-96.0, 3.0, 5.0]).to(codes)
+    simulation = Simulation(2, Normals("codes"), scale=0.25)
+    kept = simulation.kept_wide(values, torch.bfloat16, stacked=False)
+    assert torch.equal(kept, values.float().expand(3, 3))
