@@ -19,6 +19,12 @@ bool cascades(const Operations& operations) {
   return false;
 }
 
+bool rounds_values_alone(const Operations& operations) {
+  const auto sums = [](const Operation& it) { return it.terms > 1; };
+  return std::count_if(operations.begin(), operations.end(), sums) == 1 &&
+         sums(operations.back()) && !operations.back().op.starts_with("_scaled_dot_product");
+}
+
 std::vector<Stage> stages_of(const Operations& operations) {
   std::vector<Stage> out;
   for (const Operation& operation : operations) {
@@ -82,6 +88,7 @@ std::vector<size_t> hold_to(const std::vector<BitWay>& ways, int followed, size_
                             bool demanded, Rule& rule, Allowance& allowance) {
   const bool follows = followed >= 0;
   rule.conformance = follows || rule.leaf || demanded;
+  rule.unlike = !rule.conformance && rule.rounds_values_alone;
   if (follows) rule.rounding = ways[nearest].name;
   if (follows || demanded) {
     allowance.bits = ways[nearest].bits;

@@ -30,6 +30,8 @@ struct BitWay {
 // falls otherwise moves all that the sum makes. A fused attention rounds the weights of its own
 // sum.
 bool cascades(const Operations& operations);
+// Whether the output is one sum, of values that were rounded before: a weight that is dequantised.
+bool rounds_values_alone(const Operations& operations);
 // The sums of a trace.
 std::vector<Stage> stages_of(const Operations& operations);
 

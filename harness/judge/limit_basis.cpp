@@ -175,8 +175,25 @@ std::vector<Gate> LimitBasis::gates(const Figures& y) {
   std::vector<Gate> out = judged();
   if (!all_passed(out) && all_within(out, kLimits.spread_worth) && simulate()) out = judged();
   if (!all_passed(out) && all_within(out, kLimits.redraw_worth) && redraw()) out = judged();
+  if (rule_.unlike) hold_to_all_ways(out);
   for (Gate& gate : gain_gates(y.columns)) out.push_back(std::move(gate));
   return out;
+}
+
+// A sum of rounded values has few right ways, whose errors are known: what follows none of them,
+// such as a kernel whose partial sums are in 16 bits, is to be as accurate as they are.
+void LimitBasis::hold_to_all_ways(std::vector<Gate>& gates) const {
+  constexpr double kMost = 1.25, kDeviations = 3;
+  const double n = static_cast<double>(std::max<int64_t>(scales_.n, 1));
+  const double most = kMost + kDeviations / std::sqrt(2 * n);
+  for (Gate& gate : gates) {
+    if (gate.name != "tensor") continue;
+    const double limit = most * std::max(reference_.tensor, floors_.norm);
+    if (limit >= gate.limit) continue;
+    const std::vector<Term> derivation = {
+        {"c", most}, {"reference", reference_.tensor}, {"floor", floors_.norm}};
+    gate = make_gate("tensor", gate.statistic, limit, derivation, gate.where);
+  }
 }
 
 // What simulated kernels are off by counts, too: the reference is one of many.

@@ -76,6 +76,7 @@ class LimitBasis {
   std::vector<Gate> gates(const Figures& y);
 
  private:
+  void hold_to_all_ways(std::vector<Gate>& gates) const;
   std::vector<Gate> gain_gates(const ColumnErrors& y) const;
   void lower_floors();
   void choose_reference();

@@ -68,6 +68,8 @@ struct Rule {
   bool composite = false;       // made of blocks: closed forms of its sums say little
   bool leaf = false;            // conformance: no rounded value feeds a sum
   bool is_model = false;        // conformance: y is to be m itself, whatever the reference is
+  bool rounds_values_alone = false;  // the one sum is of values that were rounded before
+  bool unlike = false;               // of such an output: it follows none of its ways
   // Conformance: how far roundings at other points move an element, in 2 u of it.
   double others = 0;
   std::string rounding;  // which roundings its bits follow, where that was inferred

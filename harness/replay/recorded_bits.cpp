@@ -116,7 +116,9 @@ Tensor rounded_once(const Evidence& output, const CaseArrays& arrays) {
 std::string follow_recorded_bits(const Recording& recording, const Checkpoint& checkpoint,
                                  std::optional<RoundingPoints> demanded, OutputCase& output) {
   if (!output.evidence.model.defined() || !output.evidence.has_expected_shape()) return {};
-  const bool leaf = !cascades(*checkpoint.outputs.at(output.evidence.name).operations);
+  const Operations& operations = *checkpoint.outputs.at(output.evidence.name).operations;
+  const bool leaf = !cascades(operations);
+  output.rule.rounds_values_alone = rounds_values_alone(operations);
   if (leaf) output.rule.cascade_outputs = alike_inputs(recording, checkpoint, output.evidence.y);
   const CaseArrays arrays = load_arrays(output.evidence);
   const int64_t n = std::count(arrays.valid.begin(), arrays.valid.end(), 1);

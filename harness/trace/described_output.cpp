@@ -105,6 +105,7 @@ KnownOutput described_output(JsonValue of) {
   }
   const Operations operations = read_operations(of.at("operations"));
   out.rule.leaf = !cascades(operations);
+  out.rule.rounds_values_alone = rounds_values_alone(operations);
   const JsonValue ways = of.at("ways");
   if ((size_of(storage) == 2) != (ways.size() > 0)) {
     ways.fail("has ", ways.size(), " ways to round ", name_of(storage));

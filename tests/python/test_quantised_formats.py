@@ -224,6 +224,20 @@ def test_zeros_rounded_by_themselves_are_a_recipe(layout: str) -> None:
     assert status(judge, x, product(x, exact(layout, tuple(weight)))) == "pass"
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("layout", ["int4", "awq", "q4_k"])
+def test_sums_in_16_bits_are_wrong(layout: str, dtype: torch.dtype) -> None:
+    """A weight that is rounded leaves bits free; its error says how far off the right ways are."""
+    x, *weight = operands(layout, dtype)
+    w = exact(layout, tuple(weight))
+    parts = zip(x.float().split(32, 1), w.split(32, 1), strict=True)
+    y = torch.zeros(len(x), len(w), dtype=dtype)
+    for a, b in parts:
+        y = y + (a @ b.mT).to(dtype)
+    judge = prepare(quantised.linear(layout), (x, *weight), explain=False)
+    assert status(judge, x, y) == "fail"
+
+
 def test_a_product_that_is_scaled_is_a_recipe() -> None:
     x, *weight = operands("int8", torch.bfloat16)
     y = (product(x, weight[0]).float() * weight[1].mT.bfloat16()).bfloat16()
