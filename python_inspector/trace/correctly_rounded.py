@@ -31,10 +31,21 @@ def is_correctly_rounded(
         tensors = len(args) == 2 and not kwargs and all(isinstance(a, torch.Tensor) for a in args)
         subnormal = stores == torch.float16  # where a quotient has fewer bits
         return tensors and not subnormal and all(_is_taken(a, stores) for a in args)
+    if name in ("exp2", "pow") and not kwargs:
+        return _is_power_of_two(args)
     if name in ("amax", "amin"):
         return _is_taken(args[0], stores)
     given = [a for a in (*args, *kwargs.values()) if a is not None]
     return name in _WITHOUT_ROUNDING and all(_is_taken(a, stores) for a in given)
+
+
+def _is_power_of_two(args: Sequence[Any]) -> bool:
+    """Whether 2 is raised to whole numbers: such a scale is exact."""
+    *base, exponent = args
+    of_two = all(isinstance(it, (int, float)) and it == 2 for it in base)
+    if not of_two or not isinstance(exponent, torch.Tensor):
+        return False
+    return bool((exponent == exponent.round()).all())
 
 
 def _is_taken(operand: Any, stores: torch.dtype) -> bool:

@@ -245,3 +245,40 @@ def test_codes_that_are_cast_stay_what_they_are_at_any_scale(codes: torch.dtype)
     simulation = Simulation(2, Normals("codes"), scale=0.25)
     kept = simulation.kept_wide(values, torch.bfloat16, stacked=False)
     assert torch.equal(kept, values.float().expand(3, 3))
+
+
+GRID = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+BORDERS = (GRID[1:] + GRID[:-1]) / 2
+Exponents = Callable[[torch.Tensor], torch.Tensor]
+
+
+def by_log(most: torch.Tensor) -> torch.Tensor:
+    return torch.floor(torch.log2(most)) - 2
+
+
+def by_frexp(most: torch.Tensor) -> torch.Tensor:
+    return torch.frexp(most).exponent - 3.0
+
+
+def mxfp4(x: torch.Tensor, ties: str = "even", exponents: Exponents = by_log) -> Any:
+    """Codes of 32 neighbours under a power of two, and its exponent."""
+    groups = x.float().view(len(x), -1, 32)
+    exponent = exponents(groups.abs().amax(-1, keepdim=True))
+    v = groups / torch.exp2(exponent)
+    codes = torch.bucketize(v.abs(), BORDERS, right=ties == "up")
+    if ties == "even":
+        codes += (v.abs()[..., None] == BORDERS).any(-1) & (codes % 2 == 1)
+    codes = (codes + 8 * (v < 0)).to(torch.uint8)
+    return codes.view(x.shape), (exponent + 127).to(torch.uint8)[..., 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_ties_under_a_power_of_two_are_decided(dtype: torch.dtype, seed: int) -> None:
+    x = normal(torch.float32, seed, 33, 64)
+    x[:, 3] *= 40
+    inputs = ((x * 4).round().div(4).to(dtype),)
+    assert check(lambda x: mxfp4(x, exponents=by_frexp), mxfp4, inputs, explain=False).passed
+    for ties in ("down", "up"):
+        with pytest.raises(WrongError):
+            check(lambda x, ties=ties: mxfp4(x, ties), mxfp4, inputs, explain=False)
