@@ -14,9 +14,11 @@ from .ggml import BLOCKS
 from .layouts import LAYOUTS, Layout
 
 FORMATS = (*LAYOUTS, *BLOCKS)
-RECIPES = ("weight", "float32", "product", "zero")
+RECIPES = ("weight", "float32", "product", "zero", "factored")
 """Where a kernel rounds to the dtype of x before the output: the weight; nothing; the product of x
-and codes, whose channels are scaled then; the weight, and scale times zero by itself (tinygemm)."""
+and codes, whose channels are scaled then; the weight, and scale times zero by itself (tinygemm).
+The last rounds nothing either, but takes the product of zeros off that of codes at the end, where
+they cancel."""
 Given = Mapping[str, Any]
 
 
@@ -54,8 +56,9 @@ def linear(
     of_layout = LAYOUTS.get(layout)
     if recipe == "product" and (of_layout is None or of_layout.grid or of_layout.flat):
         raise UsageError(f"[quantised] recipe 'product' is for scales of channels, not of {layout}")
-    if recipe == "zero" and (of_layout is None or of_layout.zeros is None):
-        raise UsageError(f"[quantised] recipe 'zero' is for layouts with zeros; {layout} has none")
+    if recipe in ("zero", "factored") and (of_layout is None or of_layout.zeros is None):
+        text = f"recipe {recipe!r} is for layouts with zeros; {layout} has none"
+        raise UsageError(f"[quantised] {text}")
 
     def call(*args: Any, **kwargs: Any) -> torch.Tensor:
         given = _bound(layout, "x", args, kwargs)
@@ -126,7 +129,23 @@ def _by_zero(x: torch.Tensor, layout: str, given: Given, group: Group) -> torch.
     return torch.nn.functional.linear(x, weight.to(x.dtype))
 
 
-_RECIPES = dict(zip(RECIPES, (_by_weight, _in_float32, _by_product, _by_zero), strict=True))
+def _by_factors(x: torch.Tensor, layout: str, given: Given, group: Group) -> torch.Tensor:
+    of = LAYOUTS[layout]
+    codes, scales, zeros = _values(of, given)
+    assert zeros is not None
+    scales = _spread(of, of.scales, scales.float(), codes.shape, group)
+    zeros = _spread(of, of.zeros, zeros, codes.shape, group)
+    x = x.float()
+    return (x @ (codes * scales).mT - x @ (zeros * scales).mT).to(given["x"].dtype)
+
+
+_RECIPES = {
+    "weight": _by_weight,
+    "float32": _in_float32,
+    "product": _by_product,
+    "zero": _by_zero,
+    "factored": _by_factors,
+}
 
 
 def _dequantized(layout: str, given: Given, group: Group = None) -> torch.Tensor:

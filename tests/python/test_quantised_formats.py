@@ -224,6 +224,25 @@ def test_zeros_rounded_by_themselves_are_a_recipe(layout: str) -> None:
     assert status(judge, x, product(x, exact(layout, tuple(weight)))) == "pass"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_zeros_that_are_taken_off_at_the_end_are_a_recipe(seed: int) -> None:
+    """They cancel where x has a mean: in float32, too."""
+    _, *weight = operands("awq", torch.float32)
+    G.manual_seed(seed)
+    x = torch.randn(3, 256, generator=G) + 3
+    given = dict(zip(LAYOUTS["awq"].names, weight, strict=True))
+    codes = bits.of_words(given["qweight"], 1, LAYOUTS["awq"].order).float()
+    zeros = bits.of_words(given["qzeros"], 1, LAYOUTS["awq"].order).float()
+    s = given["scales"].float()
+    y = taken = torch.zeros(())
+    for i, part in enumerate(x.split(GROUP, 1)):
+        y = y + (part @ codes[i * GROUP :][:GROUP]) * s[i]
+        taken = taken + part.sum(1, keepdim=True) * (zeros[i] * s[i])
+    judge = prepare(quantised.linear("awq", "factored"), (x, *weight), explain=False)
+    assert status(judge, x, y - taken) == "pass"
+    assert status(judge, x, y - taken * 1.001) == "fail"
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("layout", ["int4", "awq", "q4_k"])
 def test_sums_in_16_bits_are_wrong(layout: str, dtype: torch.dtype) -> None:
