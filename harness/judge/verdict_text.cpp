@@ -58,7 +58,7 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const WrongClass
   }
   if (gate.name == "bits") {
     return text(gate.statistic, " of ", term(gate, "n"),
-                " elements differ from the exact result, the first", at(gate));
+                " elements differ from the expected result, the first", at(gate));
   }
   if (gate.name == "conformance") {
     const double rows = term(gate, "rows_aside");

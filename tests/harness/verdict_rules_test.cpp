@@ -28,9 +28,10 @@ TEST_CASE("bitwise contracts", "[verdict]") {
     c.evidence.y.data<uint16_t>()[37] ^= 1;
     const OutputVerdict v = judge(c);
     CHECK(v.status == Status::fail);
-    CHECK(v.reason.find(
-              "1 of 512 elements differ from the exact result, the first at token 1, channel 5") ==
-          0);
+    CHECK(
+        v.reason.find(
+            "1 of 512 elements differ from the expected result, the first at token 1, channel 5") ==
+        0);
     CHECK(v.where->region == "token 1, channel 5");
   }
   SECTION("three bits") {

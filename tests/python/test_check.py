@@ -195,7 +195,7 @@ def test_whole_numbers_must_be_equal() -> None:
     x = normal(5, 16)
     check(lambda x: x.argsort(-1, descending=True)[:, :2], like=like, inputs=x)
     verdict = wrong(lambda x: x.topk(2, -1).indices.flip(-1), like, x)
-    assert "10 of 10 elements differ from the exact result" in verdict.reason
+    assert "10 of 10 elements differ from the expected result" in verdict.reason
 
 
 def test_a_wrong_shape_and_dtype_are_told() -> None:

@@ -142,7 +142,7 @@ def test_whole_numbers_are_compared_as_such() -> None:
     big = torch.tensor([2**53, 2**53 + 3, 2**62, -(2**60), 5, 9])
     check(lambda i: i * 1, like=lambda i: i * 1, inputs=big)
     verdict = wrong(lambda i: i + torch.tensor([1, 0, 0, 0, 0, 0]), lambda i: i * 1, big)
-    assert "1 of 6 elements differ from the exact result" in verdict.reason
+    assert "1 of 6 elements differ from the expected result" in verdict.reason
     assert "5 of 6" in wrong(lambda i: i + (i != 5).long(), lambda i: i * 1, big).reason
 
 

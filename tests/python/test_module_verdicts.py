@@ -253,7 +253,7 @@ def test_undecidable_choices_may_fall_either_way(tmp_path: Path, harness: Path) 
     swapped[4, 0] += 1
     item = judged(harness, folder, out=swapped)
     assert item["status"] == "fail"
-    assert "1 of 16 elements differ from the exact result, the first at [4, 0]" in item["reason"]
+    assert "1 of 16 elements differ from the expected result, the first at [4, 0]" in item["reason"]
 
 
 # What cannot be judged is no pass.
