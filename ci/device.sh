@@ -53,7 +53,8 @@ readonly summary=$out/summary.md
 readonly known=(build verify tests python bench models sanitize layers full panel coverage)
 readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
 readonly python_tests=(check products triton draw hard shrinking any_call verify_module module_verdicts foreign_kernels
-  looser quantisers check_backward backward_kernels backward_judged
+  looser quantisers quantised_formats quantised_caches decompositions record_quantised
+  check_backward backward_kernels backward_judged backward_open record_backward sealed_backward
   check_results check_arguments check_gradients inside reads open_choices keyless_rows contracts_inside
   quantised_choices explained failure_words ill_conditioned small_parts invariant batch_variance made_recordings
   check_tensors prepared large_calls problem_cache strategies flow sequential torch_alone

@@ -260,7 +260,7 @@ def libraries() -> Iterator[None]:
         space, _, short = name.partition("::")
         library = torch.library.Library(space, "FRAGMENT")
         library.define(short + schema)
-        library.impl(short, DECODERS[name], "CPU")
+        library.impl(short, DECODERS[name], "CompositeExplicitAutograd")
         made.append(library)
     yield
     for library in made:
@@ -271,7 +271,9 @@ def nf4(x: Any, packed: Any, scales: Any, high_first: bool = True, of: int = 0) 
     """The product in float32, of codes looked up one by one."""
     pair = (packed >> 4, packed & 15) if high_first else (packed & 15, packed >> 4)
     codes = torch.stack(pair, -1).reshape(32, 128).long()
-    weight = NF4[codes] * scales.roll(of).reshape(32, 2, 1).expand(32, 2, 64).reshape(32, 128)
+    weight = NF4.to(codes.device)[codes] * scales.roll(of).reshape(32, 2, 1).expand(
+        32, 2, 64
+    ).reshape(32, 128)
     return (x.float() @ weight.mT).to(x.dtype)
 
 
@@ -417,7 +419,8 @@ def test_nf4_as_it_is_packed_for_a_cpu() -> None:
                 packed[at + i] = run[i] | run[i + 32] << 4
     scales = torch.rand(columns // size, rows, generator=g)
     x = normal(3, 5, columns)
-    weight = NF4[codes] * scales.mT.repeat_interleave(size, 1)
-    given = (x, packed.reshape(rows, columns // 2), [rows, columns], scales, NF4, size)
+    table = NF4.to(x.device)
+    weight = table[codes] * scales.mT.repeat_interleave(size, 1)
+    given = (x, packed.reshape(rows, columns // 2), [rows, columns], scales, table, size)
     y = DECODERS["bitsandbytes::gemv_4bit"](*given)
     assert torch.allclose(y, x @ weight.mT, rtol=1e-5)

@@ -265,9 +265,10 @@ def mxfp4(x: torch.Tensor, ties: str = "even", exponents: Exponents = by_log) ->
     groups = x.float().view(len(x), -1, 32)
     exponent = exponents(groups.abs().amax(-1, keepdim=True))
     v = groups / torch.exp2(exponent)
-    codes = torch.bucketize(v.abs(), BORDERS, right=ties == "up")
+    borders = BORDERS.to(v.device)
+    codes = torch.bucketize(v.abs(), borders, right=ties == "up")
     if ties == "even":
-        codes += (v.abs()[..., None] == BORDERS).any(-1) & (codes % 2 == 1)
+        codes += (v.abs()[..., None] == borders).any(-1) & (codes % 2 == 1)
     codes = (codes + 8 * (v < 0)).to(torch.uint8)
     return codes.view(x.shape), (exponent + 127).to(torch.uint8)[..., 0]
 
