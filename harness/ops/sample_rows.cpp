@@ -130,12 +130,12 @@ SampleRows::SampleRows(const OpSample& sample) : sample_(sample), tensors_(sampl
     const Operand& operand = row.operands.operands.at(i);
     const Tensor& t = tensors_[i];
     const int8_t letter = operand.axes[0].letter;
-    // An input of fewer axes is a broadcast one, whose first axis is another.
+    // An input of fewer axes than the output's is a broadcast one, whose first axis is another.
     const int leading = t.defined() ? t.rank() - operand.rank : 0;
     if (i == 0) leading_ = leading;
     const bool leads = row.reduction ? true
                        : operand.leading
-                           ? leading > 0 && leading == leading_
+                           ? leading > 0 && (leading == leading_ || leading_ == 0)
                            : operand.rank > 0 && letter >= 0 &&
                                  row.operands.letters.at(static_cast<size_t>(letter)) == 'B';
     if (i == 0 && leads) count_ = t.dim(0);

@@ -9,7 +9,9 @@
 namespace plumb::harness {
 namespace {
 
-constexpr std::array<std::string_view, 11> kDTypes = {
+constexpr std::array<std::string_view, 8> kDTypes = {"f64", "f32", "f16", "bf16",
+                                                     "i64", "i32", "u8",  "bool"};
+constexpr std::array<std::string_view, 11> kTensorDTypes = {
     "f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i64", "i32", "i8", "u8", "bool"};
 constexpr std::array<std::string_view, 10> kAxes = {"batch",   "token",    "kv_token", "head",
                                                     "kv_head", "head_dim", "channel",  "vocab",
@@ -64,6 +66,10 @@ std::string read_sha256(JsonValue value) {
 }
 
 DType read_recorded_dtype(JsonValue value) { return *dtype_from_name(read_one_of(value, kDTypes)); }
+
+DType read_tensor_dtype(JsonValue value) {
+  return *dtype_from_name(read_one_of(value, kTensorDTypes));
+}
 
 Shape read_extents(JsonValue value) {
   std::vector<int64_t> extents;

@@ -27,6 +27,8 @@ void refuse_before(int64_t since, JsonValue value, int64_t version,
 std::string read_sha256(JsonValue value);
 // One of f64 f32 f16 bf16 i64 i32 u8 bool.
 DType read_recorded_dtype(JsonValue value);
+// The same, or codes of quantised weights.
+DType read_tensor_dtype(JsonValue value);
 // At most 8 extents; their product in bytes of any dtype does not overflow.
 Shape read_extents(JsonValue value);
 // Different names out of the format's list of axes, one per dimension of `shape` (of the tensor

@@ -45,7 +45,7 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
   const auto payload_of = value.find("payload_of");
   TensorInfo info;
   info.name = weight ? read_name(value.at("name")) : std::string(key);
-  info.dtype = read_recorded_dtype(value.at("dtype"));
+  info.dtype = read_tensor_dtype(value.at("dtype"));
   info.shape = read_extents(value.at("shape"));
   info.sha256 = read_sha256(value.at("sha256"));
   if (const auto generator = value.find("generator")) {

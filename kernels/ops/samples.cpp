@@ -58,7 +58,7 @@ class Maker {
         step_(op == OpId::ssd_scan && chance(2)),
         gate_(storage == DType::f32 ? any_dtype() : storage),
         of_bools_((row_.formula || row_.reduction) && takes_bools(op) && chance(3)),
-        mostly_zero_(row_.reduction && chance(2)) {
+        mostly_zero_(row_.reduction == Reduction::any) {
     const std::span all(signature().operands.data(), static_cast<size_t>(signature().count));
     const bool bare = std::ranges::none_of(all, [](auto& it) { return it.leading && it.rank > 0; });
     const bool alone =

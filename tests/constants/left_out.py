@@ -40,7 +40,7 @@ NATIVE: dict[str, dict[str, str]] = {
     "harness/recording/recording_checkpoint.cpp": {
         "kMostTokens": READ, "kMostElements": READ, "kLongestLabel": READ,
     },
-    "harness/recording/recording_header.cpp": {"kOldestVersion": READ, "kVersion": READ},
+    "harness/recording/recording_fields.h": {"kOldestVersion": READ},
     "harness/recording/recording_trace.cpp": {"kMostRuns": READ},
     "harness/recording/sampled.h": {"kSketchWidth": READ},
     "harness/referee/explain.cpp": {"kMost": SHOWN},

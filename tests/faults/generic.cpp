@@ -142,8 +142,11 @@ std::vector<NamedEdit> tensor_edits() {
   return out;
 }
 
-bool is_of_floats(const std::string& edit) {
-  return edit == "in bf16" || edit == "1 % too large" || edit == "negated";
+// Whether the edit is one of tensors of this dtype.
+bool is_of(DType dtype, const std::string& edit) {
+  if (edit == "one more, or not") return !is_floating(dtype);
+  const bool of_floats = edit == "in bf16" || edit == "1 % too large" || edit == "negated";
+  return !of_floats || is_floating(dtype);
 }
 
 // Only of ops that move or choose elements: others may round otherwise.
@@ -175,10 +178,10 @@ class Planter {
     for (const auto& [name, change] : tensor_edits()) {
       if (is_of_bits(name) && row_.bits != OpBits::exact) continue;
       add(operand(at) + ": " + name,
-          [at, change = change, floats = is_of_floats(name)](Call& c, const OpCall& call) {
+          [at, change = change, name = name](Call& c, const OpCall& call) {
             call.on(c.ops);
             const Tensor t = call.tensors()[at];
-            if (!t.defined() || t.numel() == 0 || (floats && !is_floating(t.dtype()))) return;
+            if (!t.defined() || t.numel() == 0 || !is_of(t.dtype(), name)) return;
             edit(t, [&](Values& v) { change(v, t); });
           });
     }
@@ -202,9 +205,9 @@ class Planter {
     for (const auto& [name, change] : tensor_edits()) {
       if (is_of_bits(name)) continue;
       add(operand(at) + ": " + name,
-          [at, change = change, floats = is_of_floats(name)](Call& c, const OpCall& call) {
+          [at, change = change, name = name](Call& c, const OpCall& call) {
             std::vector<Tensor> t = call.tensors();
-            if (!t[at].defined() || t[at].numel() == 0 || (floats && !is_floating(t[at].dtype()))) {
+            if (!t[at].defined() || t[at].numel() == 0 || !is_of(t[at].dtype(), name)) {
               return call.on(c.ops);
             }
             t[at] = changed(c.ops, t[at], [&](Values& v) { change(v, t[at]); });

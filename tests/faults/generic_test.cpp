@@ -75,8 +75,8 @@ void require_that_faults_are_seen(bool like_others) {
       // Of two zeros it is one of them: -0 is as good as +0.
       const bool chooses = op == OpId::minimum || op == OpId::maximum;
       if (chooses && fault.name == "a and b swapped") continue;
-      // Of a NaN alone: they are even.
-      const bool even = op == OpId::square || op == OpId::cos;
+      // Of a NaN alone: they are even. A sum of squares has other bits where x is stored otherwise.
+      const bool even = op == OpId::square || op == OpId::cos || op == OpId::norm;
       if (even && fault.name == "x: negated") continue;
       INFO(name_of(op) << ": " << fault.name);
       const Seen seen = suite.of(fault, false);

@@ -395,7 +395,7 @@ def inputs(): return (torch.arange(32.0).reshape(4, 8) - 9,)
         (
             ("twice", "--relations", "all", "--sealed"),
             2,
-            "--sealed, --contract, --hard, --keep: only with --like",
+            "--sealed, --contract, --hard, --keep, --backward: only with --like",
         ),
     ],
 )
