@@ -13,7 +13,7 @@ from .case import Case, decode_of, padded_decode_of, whole
 
 ROTARY = ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale", "longrope",
           "dynamic")  # fmt: skip
-MADE = ("linear", "yarn-long", "yarn-mscale")
+MADE = ("yarn-long", "yarn-mscale")
 """Those whose recordings are not committed."""
 
 _CHAIN = Options(What(blocks=()), Proof(chained=True))
