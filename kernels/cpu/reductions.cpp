@@ -7,7 +7,9 @@
 // depends on the number of threads, or on other results.
 #include "kernels/ops/reductions.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -99,16 +101,29 @@ void CpuOps::reduce_rows(const ReduceCall& call, const ReductionRow& f) {
     std::array<float, kLanes> values, beside;
   };
   const auto sum = [&](int64_t result, int64_t part, Lanes& lanes) {
-    Line line;
+    Line line, part_of_line;
     lanes.values.fill(f.start);
     lanes.beside.fill(0);
-    const int64_t end = std::min(call.count, (part + 1) * kPart);
-    for (int64_t i = part * kPart; i < end;) {
+    // Of elements [i, i + n) those that are neighbours in memory; pieces do not end with them, for
+    // else lanes would depend on how x is stored.
+    const auto read = [&](int64_t i, int64_t n, float* to_line) {
       const int64_t column = i % block.length;
-      const int64_t n = std::min({kPiece, block.length - column, end - i});
-      const float* in = x.read(from[result] + rows[i / block.length] + column, line.at.data(), n);
+      n = std::min(n, block.length - column);
+      return std::pair{x.read(from[result] + rows[i / block.length] + column, to_line, n), n};
+    };
+    const int64_t end = std::min(call.count, (part + 1) * kPart);
+    for (int64_t i = part * kPart; i < end; i += kPiece) {
+      const int64_t n = std::min(kPiece, end - i);
+      auto [in, got] = read(i, n, part_of_line.at.data());
+      if (got < n) {
+        std::copy_n(in, got, line.at.begin());
+        for (in = line.at.data(); got < n;) {
+          const auto [more, count] = read(i + got, n - got, part_of_line.at.data());
+          std::copy_n(more, count, line.at.begin() + got);
+          got += count;
+        }
+      }
       f.row(lanes.values.data(), lanes.beside.data(), in, n, static_cast<int32_t>(i));
-      i += n;
     }
     for (size_t half = kLanes / 2; half > 0; half /= 2) {
       f.combine(lanes.values.data(), lanes.beside.data(), &lanes.values[half], &lanes.beside[half],

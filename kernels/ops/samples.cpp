@@ -67,10 +67,23 @@ class Maker {
     else
       for (int axes = choose(3) + alone; axes > 0; --axes) leading_.push_back(one_of('*'));
     if (bare) leading_.push_back(extent('C'));
+    const bool several =
+        size == Size::several && row_.operands.operands[0].type != OperandType::storage;
+    if (row_.reduction && several && leading_.size() == 1) leading_.push_back(one_of('*'));
     if (step_) extents_['T'] = 1;
     // Where there are no elements, there are no results either.
     for (int axis = 0; row_.reduction && axis < std::ssize(leading_); ++axis) {
       if (leading_[static_cast<size_t>(axis)] > 0 && chance(2)) axes_.set |= 1u << axis;
+    }
+    // One index or bool shows little, and so do those of one element each.
+    if (row_.reduction && several && leading_.size() > 1 && leading_[1] > 0) {
+      axes_.set = (axes_.set & ~1u) | 2u;
+      leading_[0] += 6;
+    }
+    for (int axis = 0; axis < std::ssize(leading_); ++axis) {
+      const int64_t extent = leading_[static_cast<size_t>(axis)];
+      if (axes_.has(axis))
+        reduced_ = static_cast<int>(std::clamp<int64_t>(reduced_ * extent, 1, 1 << 20));
     }
     // Not in place (samples_of): the first input has the output's shape there.
     const bool broadcasts = takes_broadcasts(op) && number % 4 != 3 && size == Size::several;
@@ -176,6 +189,7 @@ class Maker {
   const bool of_bools_;
   const bool mostly_zero_;  // of what is reduced to bool
   Axes axes_;
+  int reduced_ = 1;            // elements of a result
   std::vector<int> repeated_;  // by axis, a bit of each input that is 1 there; empty: none
   std::vector<int64_t> leading_;
   std::map<char, int64_t> extents_;
@@ -250,7 +264,7 @@ DType Maker::dtype_of(const Operand& it) {
 
 double Maker::value(DType dtype) {
   if (row_.reduction && gives_bool(row_.id)) {
-    return chance(32) != mostly_zero_ ? 0 : dtype == DType::boolean ? 1 : std::nan("");
+    return chance(reduced_ + 1) != mostly_zero_ ? 0 : dtype == DType::boolean ? 1 : std::nan("");
   }
   if (row_.reduction == Reduction::prod) return 1 + normal() / 32;
   if (row_.reduction && chance(64)) return 2;  // equal ones

@@ -13,8 +13,8 @@ from .case import Case, decode_of, padded_decode_of, whole
 
 ROTARY = ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale", "longrope",
           "dynamic")  # fmt: skip
-MADE = ("yarn-long", "yarn-mscale")
-"""Those whose recordings are not committed."""
+MADE = ("linear", "yarn-long", "yarn-mscale")
+"""Those whose recordings of whole models are not committed."""
 
 _CHAIN = Options(What(blocks=()), Proof(chained=True))
 _WINDOW = Options(
