@@ -20,7 +20,7 @@ from python_inspector.errors import FormatError
 from python_inspector.format import validate as validation
 from python_inspector.format.blocks import BLOCKS
 from python_inspector.format.model_files import open_files
-from python_inspector.format.recording import AXES, ITEM_SIZES, MODES
+from python_inspector.format.recording import AXES, CODES, ITEM_SIZES, MODES
 from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.show import show
 from python_inspector.format.strict_json import load_json
@@ -49,7 +49,8 @@ def test_the_schema_is_a_schema_and_knows_the_formats_words() -> None:
     Draft202012Validator.check_schema(SCHEMA_JSON)
     definitions = SCHEMA_JSON["$defs"]
     assert definitions["axes"]["items"]["enum"] == list(AXES)
-    assert set(definitions["dtype"]["enum"]) == set(ITEM_SIZES)
+    assert set(definitions["tensor_dtype"]["enum"]) == set(ITEM_SIZES)
+    assert set(definitions["dtype"]["enum"]) == set(ITEM_SIZES) - set(CODES)
     assert set(definitions["block"]["enum"]) == {*BLOCKS, "module"}
     modes = definitions["provenance"]["properties"]["run"]["properties"]["mode"]["enum"]
     assert modes == list(MODES)
