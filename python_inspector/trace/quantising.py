@@ -23,7 +23,7 @@ QUANTISED = {
     for name, value in vars(torch).items()
     if name.startswith(("float8_", "float4_")) and isinstance(value, torch.dtype)
 }
-_CODES = {torch.int8, torch.uint8, *QUANTISED}
+CODES = {torch.int8, torch.uint8, *QUANTISED}
 _ROUNDS = {aten.round.default, aten.round.decimals}
 SCALES = {"mul", "div"}
 """What brings values to where they are rounded: a reciprocal in place of either is another one."""
@@ -36,12 +36,12 @@ def quantises(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     x = args[0]
     if not x.is_floating_point() or x.dtype in QUANTISED:
         return False
-    return func in _ROUNDS or kwargs.get("dtype") in _CODES
+    return func in _ROUNDS or kwargs.get("dtype") in CODES
 
 
 def casts_in_place(func: OpOverload, args: Sequence[Any]) -> bool:
     """Whether numbers are copied to codes, which casts them."""
-    if func is not aten.copy_.default or args[0].dtype not in _CODES:
+    if func is not aten.copy_.default or args[0].dtype not in CODES:
         return False
     return bool(args[1].is_floating_point()) and args[1].dtype not in QUANTISED
 

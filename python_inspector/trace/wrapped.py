@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-_CODES = {torch.int8, torch.uint8, torch.int32, torch.float8_e4m3fn, torch.float8_e5m2}
+from .quantising import CODES
+
+_PACKED = {*CODES, torch.int32}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -20,7 +22,7 @@ def is_wrapper(kind: type) -> bool:
 def is_quantised(module: torch.nn.Module) -> bool:
     """Whether it has weights of codes."""
     own = (*module.parameters(), *module.buffers())
-    return any(is_wrapper(type(t)) or t.dtype in _CODES for t in own)
+    return any(is_wrapper(type(t)) or t.dtype in _PACKED for t in own)
 
 
 def parts(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -68,6 +68,21 @@ def compressed_tensors() -> Iterator[Weights]:
     args = QuantizationArgs(num_bits=4, type="float", strategy="group", group_size=32)
     right = dequantize(values, scale, args=args, dtype=torch.float32)
     yield "mxfp4", quantised.dequantize("mxfp4", pairs, exponents), right
+    small = codes(-127, 128, OUT, IN).to(torch.float8_e4m3fn)
+    right = dequantize(small, scale, args=args, dtype=torch.float32)
+    yield "mxfp8", quantised.dequantize("mxfp8", small, exponents), right
+    scale = random(OUT // 16, IN // 64)
+    args = QuantizationArgs(type="float", strategy="block", block_structure=[16, 64])
+    right = dequantize(small, scale, args=args, dtype=torch.float32)
+    yield "fp8", quantised.dequantize("fp8", small, scale), right
+    weight, scale = codes(-128, 128, OUT, IN), random(OUT, 1)
+    args = QuantizationArgs(strategy="channel")
+    right = dequantize(weight, scale, args=args, dtype=torch.float32)
+    yield "int8", quantised.dequantize("int8", weight, scale), right
+    scale = random(OUT, IN // GROUP)
+    args = QuantizationArgs(strategy="group", group_size=GROUP, symmetric=False)
+    right = dequantize(weight, scale, zeros, args=args, dtype=torch.float32)
+    yield "int8-zero", quantised.dequantize("int8-zero", weight, scale, zeros), right
 
 
 def bitsandbytes() -> Iterator[Weights]:
