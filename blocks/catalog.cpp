@@ -11,6 +11,7 @@
 #include "blocks/low_rank_adapter.h"
 #include "blocks/mamba2.h"
 #include "blocks/norms.h"
+#include "blocks/op.h"
 #include "blocks/rotary.h"
 #include "blocks/sdpa.h"
 #include "blocks/state_cache.h"
@@ -100,7 +101,9 @@ const BlockEntry* find_block(std::string_view name) {
   for (const BlockEntry& entry : block_catalog()) {
     if (entry.name == name) return &entry;
   }
-  return nullptr;
+  static const BlockEntry op = {kOpBlock, run_op, BitRule::leaf, RowRule::all,
+                                "one op of the table"};
+  return name == kOpBlock ? &op : nullptr;
 }
 
 Tensor BlockCall::optional_input(const std::string& name) const {

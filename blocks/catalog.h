@@ -64,6 +64,9 @@ struct BlockSuite {
 };
 const std::vector<BlockSuite>& block_suites();
 
+// Any single op (blocks/op.h). No part of the catalog: the op table is its own.
+inline constexpr std::string_view kOpBlock = "op";
+
 const BlockEntry* find_block(std::string_view name);  // null when unknown
 
 }  // namespace plumb::blocks

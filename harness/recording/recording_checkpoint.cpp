@@ -15,10 +15,10 @@
 namespace plumb::harness {
 namespace {
 
-// Native ones, and `module`: any call that has none.
+// Native ones, `op` among them, and `module`: any call that has none.
 const std::vector<std::string_view>& known_blocks() {
   static const std::vector<std::string_view> blocks = [] {
-    std::vector<std::string_view> out = {"module"};
+    std::vector<std::string_view> out = {"module", blocks::kOpBlock};
     for (const blocks::BlockEntry& entry : blocks::block_catalog()) out.push_back(entry.name);
     return out;
   }();

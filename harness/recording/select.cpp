@@ -127,6 +127,7 @@ void require_known(const char* option, const char* what, const std::string& name
 void require_known_blocks(const Selection& selection) {
   std::vector<std::string> blocks = names_of(blocks::block_catalog());
   blocks.emplace_back("module");
+  blocks.emplace_back(blocks::kOpBlock);
   for (const std::string& block : selection.blocks) {
     const std::string_view forward = forward_of(block);
     if (std::find(blocks.begin(), blocks.end(), forward) != blocks.end()) continue;

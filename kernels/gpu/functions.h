@@ -36,8 +36,8 @@ __device__ inline float hyperbolic_tangent(float x) {
   }
 }
 
-// e^z (1 + tail) y for z from -110 to -70: e^z would be subnormal, only the last product may be. The
-// sum is exact, and of all whole numbers 22 gives the constant nearest to a float.
+// e^z (1 + tail) y for z from -110 to -70: e^z would be subnormal, only the last product may be.
+// The sum is exact, and of all whole numbers 22 gives the constant nearest to a float.
 __device__ inline float times_tiny_exponential(float y, float z, float tail) {
   const float product = y * expf(z + 22.0f);
   return fused_multiply_add(product, tail, product) * 2.7894681e-10f;

@@ -111,6 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
     fixtures.add_argument("--check", action="store_true", help="compare instead of writing")
     fixtures.add_argument("--list", action="store_true", help="list the cases")
     fixtures.set_defaults(run=_fixtures)
+    _add_ops(commands.add_parser("ops", help="record single operations, as torch has them"))
     _add_bugs(commands.add_parser("bugs", help="how many planted bugs a verdict kills"))
     _add_layer(commands.add_parser("layer", help="record one layer at published size"))
     text = commands.add_parser("generate", help="continue a text with the native harness")
@@ -138,6 +139,19 @@ def _add_architectures(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="their names, nothing is run")
     parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once")
+
+
+def _add_ops(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_ops)
+    parser.description = (
+        "Records calls of torch's operations: odd sizes, one element, broadcast operands; values "
+        "that are huge, denormal, NaN and infinite. `harness --fixture DIR/ops-f32 --device D` "
+        "holds a device's own ops to them."
+    )
+    parser.add_argument("names", nargs="*", metavar="OP", help="only these (harness support --ops)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the values")
+    parser.add_argument("--device", default="cpu", help="a torch device: cpu, cuda, cuda:1")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
 
 
 def _add_bugs(parser: argparse.ArgumentParser) -> None:
@@ -272,6 +286,16 @@ def _architectures(options: argparse.Namespace) -> int:
         options.names, options.jobs, markdown=options.markdown, listed=options.list
     )
     return 0 if complete else BAD_INPUT
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from ..cases.op_recordings import record_ops
+
+    count, left_out = record_ops(options.out, options.names, options.seed, options.device)
+    for text in left_out:
+        print(f"left out: {text}")
+    print(f"{count} calls in {options.out}; {len(left_out)} left out")
+    return 0
 
 
 def _bugs(options: argparse.Namespace) -> int:

@@ -51,7 +51,7 @@ def test_the_schema_is_a_schema_and_knows_the_formats_words() -> None:
     assert definitions["axes"]["items"]["enum"] == list(AXES)
     assert set(definitions["tensor_dtype"]["enum"]) == set(ITEM_SIZES)
     assert set(definitions["dtype"]["enum"]) == set(ITEM_SIZES) - set(CODES)
-    assert set(definitions["block"]["enum"]) == {*BLOCKS, "module"}
+    assert set(definitions["block"]["enum"]) == {*BLOCKS, "module", "op"}
     modes = definitions["provenance"]["properties"]["run"]["properties"]["mode"]["enum"]
     assert modes == list(MODES)
 

@@ -1,0 +1,91 @@
+#include "blocks/op.h"
+
+#include "blocks/components.h"
+#include "kernels/ops/table.h"
+
+namespace plumb::blocks {
+namespace {
+
+OpId read_op(const Params& params) {
+  const std::string& name = params.string("op");
+  for (int i = 0; i < kOpCount; ++i) {
+    if (name == name_of(static_cast<OpId>(i))) return static_cast<OpId>(i);
+  }
+  throw Unsupported(text(params.where(), ": op is \"", name, "\", which no op is called"));
+}
+
+double number_or_0(const Params& params, std::string_view name) {
+  return params.has(name) ? params.number(name) : 0;
+}
+
+Axes read_axes(const Params& params, int rank) {
+  Axes out;
+  for (const double axis : params.numbers("axes")) {
+    params.expect(axis >= 0 && axis < rank && axis == static_cast<int>(axis), "axis ", axis,
+                  " of a tensor of rank ", rank);
+    out.set |= 1u << static_cast<int>(axis);
+  }
+  return out;
+}
+
+// The tensors of a call in the order of the op's row; absent ones are undefined.
+std::vector<Tensor> operands_of(const BlockCall& call, const OpRow& row) {
+  std::vector<Tensor> out;
+  for (int i = 0; i < row.operands.count; ++i) {
+    const Operand& operand = row.operands.operands.at(static_cast<size_t>(i));
+    const std::string name(operand.name);
+    const bool written = i < row.operands.outputs;
+    if (operand.optional) {
+      out.push_back(written ? call.optional_output(name) : call.optional_input(name));
+    } else {
+      out.push_back(written ? call.output(name) : call.input(name));
+    }
+  }
+  return out;
+}
+
+void run_formula(const BlockCall& call, const OpRow& row, const std::vector<Tensor>& t) {
+  Ops& ops = call.ctx.ops;
+  const double number = number_or_0(call.params, "number");
+  switch (t.size()) {
+    case 2: return ops.unary(row.id, t[0], t[1], number, number_or_0(call.params, "shift"));
+    case 3: return ops.binary(row.id, t[0], t[1], t[2], number);
+    default: return ops.ternary(row.id, t[0], t[1], t[2], t[3]);
+  }
+}
+
+}  // namespace
+
+void run_op(const BlockCall& call) {
+  const Params& params = call.params;
+  const OpId op = read_op(params);
+  const OpRow& row = row_of(op);
+  const std::vector<Tensor> t = operands_of(call, row);
+  Ops& ops = call.ctx.ops;
+  switch (op) {
+    case OpId::activation: return ops.activation(t[0], t[1], read_activation(params));
+    case OpId::gated_activation:
+      return ops.gated_activation(t[0], t[1], t[2], read_activation(params));
+    case OpId::softcap: return ops.softcap(t[0], t[1], params.number("number"));
+    case OpId::scaled_add: return ops.scaled_add(t[0], t[1], t[2], params.number("number"));
+    case OpId::cumsum: return ops.cumsum(t[0], t[1], params.integer("axis"));
+    case OpId::embedding: return ops.embedding(t[0], t[1], t[2], params.number("scale"));
+    case OpId::linear: return ops.linear(t[0], t[1], t[2], t[3]);
+    case OpId::layer_norm: return ops.layer_norm(t[0], t[1], t[2], t[3], params.number("eps"));
+    case OpId::softmax: return ops.softmax(t[0], t[1]);
+    case OpId::matmul: return ops.matmul(t[0], t[1], t[2], params.boolean("transpose_b"));
+    case OpId::repeat_heads: return ops.repeat_heads(t[0], t[1]);
+    case OpId::copy: return ops.copy(t[0], t[1]);
+    case OpId::cast: return ops.cast(t[0], t[1]);
+    case OpId::transpose: return ops.transpose(t[0], t[1]);
+    case OpId::mask_fill: return ops.mask_fill(t[0], t[1], t[2], params.number("value"));
+    case OpId::mask_rows: return ops.mask_rows(t[0], t[1], t[2]);
+    case OpId::masked_add: return ops.masked_add(t[0], t[1], t[2]);
+    default: break;
+  }
+  if (row.reduction) return ops.reduce(op, t[0], t[1], read_axes(params, t[1].rank()));
+  if (row.formula) return run_formula(call, row, t);
+  throw Unsupported(text(params.where(), ": op \"", row.name, "\" has a block of its own"));
+}
+
+}  // namespace plumb::blocks

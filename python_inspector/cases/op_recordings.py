@@ -1,0 +1,151 @@
+"""Recordings of single ops, called as torch has them: `inspector ops`.
+
+A recording a dtype, a checkpoint of block `op` a call: of each op odd sizes, one element and
+broadcast operands, and of the values normal ones, huge and denormal ones, and NaN, infinities and
+both zeros among others. Values come from the seed, the op and the call alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import RecordError, UsageError
+from ..format.recording import Checkpoint
+from ..recorder.one_call import OneCallRecording
+from .torch_ops import OPS, Op, Shape
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+VALUES = ("normal", "huge", "denormal", "special")
+_MOST_TERMS = 128
+"""Whose sum does not overflow in any order."""
+_SPECIAL = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0)
+
+
+class OpRecording(OneCallRecording):
+    """A recording of calls of many ops."""
+
+    def of(self, name: str, like: Callable[..., Any], params: Mapping[str, Any]) -> OpRecording:
+        """This recording, for calls of another op."""
+        other = copy.copy(self)
+        other.name, other._like, other.params = name, like, {"op": name, **params}
+        other._calls = Counter()
+        other._use({})
+        return other
+
+    params: Mapping[str, Any]
+
+    def _checkpoint(self, *args: Any, **kwargs: Any) -> Checkpoint:
+        made = super()._checkpoint(*args, **kwargs)
+        return replace(made, block="op", params=dict(self.params))
+
+
+def record_ops(
+    out: Path, names: Collection[str] = (), seed: int = 0, device: str = "cpu"
+) -> tuple[int, list[str]]:
+    """Writes `out`/ops-f32, -f16 and -bf16; how many calls they have, and a line for each call that
+    cannot be recorded.
+
+    Raises UsageError where a name is of no op that torch has.
+    """
+    if unknown := sorted(set(names) - set(OPS)):
+        raise UsageError(f"[ops] {unknown[0]!r} is no op of {', '.join(OPS)}")
+    count, left_out = 0, []
+    for word, dtype in DTYPES.items():
+        recording = OpRecording(_nothing, weights={})
+        recording.name, recording._storage = f"ops-{word}", word
+        for name in names or OPS:
+            for case, params, operands in calls(name, OPS[name], dtype, seed):
+                like = OPS[name].like
+                one = recording.of(name, _with(like, params, list(operands)), params)
+                try:
+                    with torch.device(device):
+                        one.add((tuple(t.to(device) for t in operands.values()), {}), case)
+                    count += 1
+                except RecordError as error:
+                    left_out.append(f"{name} {case} {word}: {error}")
+        recording.save(out / recording.name)
+    return count, left_out
+
+
+def calls(
+    name: str, op: Op, dtype: torch.dtype, seed: int
+) -> Iterator[tuple[str, Mapping[str, Any], dict[str, torch.Tensor]]]:
+    """A case's name, the params and the operands of each call."""
+    names = [it for it in signature(op.like).parameters if it not in op.params[0]]
+    names = [it for it in names if it != "numbers"]
+    for shapes in op.shapes:
+        for number, params in enumerate(op.params):
+            if any(axis >= len(shapes[0]) for axis in params.get("axes", ())):
+                continue
+            for values in VALUES if op.shapes.index(shapes) == 0 else VALUES[:1]:
+                sizes = "-".join("x".join(map(str, shape)) for shape in shapes[:2])
+                case = f"{values}-{sizes}" + (f"-{number}" if len(op.params) > 1 else "")
+                engine = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name} {case}".encode()))
+                yield (
+                    case,
+                    params,
+                    {
+                        it: _operand(op, it, shape, dtype, values, engine, shapes)
+                        for it, shape in zip(names, shapes, strict=True)
+                    },
+                )
+
+
+def _operand(
+    op: Op,
+    name: str,
+    shape: Shape,
+    dtype: torch.dtype,
+    values: str,
+    engine: torch.Generator,
+    shapes: tuple[Shape, ...],
+) -> torch.Tensor:
+    kind = op.kinds.get(name)
+    if kind == "bool":
+        return torch.rand(shape, generator=engine) < 0.5
+    if kind == "ids":
+        return torch.randint(shapes[-1][0], shape, generator=engine)
+    drawn = torch.randn(shape, generator=engine, dtype=torch.float64)
+    if kind == "equal":
+        drawn = drawn.round()
+    if kind in ("few", "most"):
+        seldom = torch.rand(shape, generator=engine) < 1 / shape[-1]
+        drawn[seldom if kind == "most" else ~seldom] = 0
+    limits = torch.finfo(dtype)
+    if values == "huge":
+        most = limits.max / _MOST_TERMS
+        drawn *= most**0.5 / 4 if op.sums_products else most
+    if values == "denormal":
+        drawn *= limits.tiny / 2
+    drawn = drawn.to(dtype)
+    if values == "special":
+        places = torch.rand(shape, generator=engine) < 1 / 8
+        chosen = torch.tensor(_SPECIAL, dtype=dtype)
+        drawn[places] = chosen[torch.randint(len(_SPECIAL), shape, generator=engine)][places]
+    return drawn
+
+
+def _nothing(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _with(
+    like: Callable[..., Any], params: Mapping[str, Any], names: list[str]
+) -> Callable[..., Any]:
+    """The call with its params, whose arguments have the operands' names."""
+
+    def call(*operands: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"out": like(*operands, **params)}
+
+    parameters = [p for p in signature(like).parameters.values() if p.name in names]
+    call.__signature__ = signature(like).replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call

@@ -1,0 +1,169 @@
+"""What torch calls each op of the native table (kernels/ops/op_list.h): a row is the call that the
+op is held to, and the numbers it has. Operands have the names and order of the op's row.
+
+Ops that are parts of models (rms_norm, rotary, sdpa, ...) have blocks of their own and are recorded
+from models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Op:
+    """`like` takes the operands, and the params by name."""
+
+    like: Callable[..., Any]
+    shapes: tuple[tuple[Shape, ...], ...]
+    """Of the operands, a tuple a call."""
+    params: tuple[Mapping[str, Any], ...] = ({},)
+    """One after the other, a call each."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Of operands that are no floats of any value: `bool`; `ids`, below the first extent of the
+    last operand; floats of which `few` or `most` are not 0, or `equal` ones are many."""
+    sums_products: bool = False
+    """Values are huge where their products are, not they themselves."""
+
+
+_ODD: tuple[tuple[Shape, ...], ...] = (((3, 65),), ((2, 5, 33),), ((1,),))
+_PAIRS: tuple[tuple[Shape, ...], ...] = (
+    ((3, 65), (3, 65)), ((5, 1, 7), (33, 7)), ((1,), (1,)), ((2, 9), (1,)),
+)  # fmt: skip
+_ROWS: tuple[tuple[Shape, ...], ...] = (((3, 65),), ((2, 5, 33),), ((4, 1031),), ((1, 1),))
+
+
+def _unary(like: Callable[..., Any], *params: Mapping[str, Any]) -> Op:
+    return Op(lambda x, **numbers: like(x, **numbers), _ODD, params or ({},))
+
+
+def _binary(like: Callable[..., Any], *params: Mapping[str, Any]) -> Op:
+    return Op(lambda a, b, **numbers: like(a, b, **numbers), _PAIRS, params or ({},))
+
+
+def _reduction(like: Callable[..., Any], *axes: tuple[int, ...], kind: str = "") -> Op:
+    def along(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+        out = like(x, axes)
+        return out if out.dim() else out.reshape(1)
+
+    return Op(along, _ROWS, tuple({"axes": list(it)} for it in axes), {"x": kind} if kind else {})
+
+
+_ONE, _SEVERAL = ((1,), (0,)), ((1,), (0,), (0, 1))
+_NUMBERS = ({"number": 0.3125}, {"number": 2.5})
+
+
+def _once(like: Callable[..., torch.Tensor], *given: torch.Tensor) -> torch.Tensor:
+    """In float32, and rounded once."""
+    return like(*(t.float() for t in given)).to(given[0].dtype)
+
+
+def _gelu(x: torch.Tensor) -> torch.Tensor:
+    """In float64: torch's float32 kernel of the CPU gives NaN for infinity (2.13)."""
+    return functional.gelu(x.double()).to(x.dtype)
+
+
+_RENAMED: dict[str, Callable[..., Any]] = {
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "gelu": _gelu,
+    "softplus": functional.softplus,
+}
+_UNARY = (
+    *("neg", "abs", "sign", "floor", "ceil", "round", "relu", "reciprocal", "square", "sqrt"),
+    *("rsqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "erf", "tanh", "silu", "gelu"),
+    *("sigmoid", "softplus"),
+)
+_BINARY = ("add", "sub", "mul", "div", "pow")
+_OF_EQUAL_ONES = (
+    *("minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"),
+)
+
+OPS: dict[str, Op] = {
+    **{name: _unary(_RENAMED.get(name) or getattr(torch, name)) for name in _UNARY},
+    **{name: _binary(getattr(torch, name)) for name in _BINARY},
+    **{
+        name: replace(_binary(getattr(torch, name)), kinds={"a": "equal", "b": "equal"})
+        for name in _OF_EQUAL_ONES
+    },
+    "gelu_tanh": _unary(lambda x: functional.gelu(x, approximate="tanh")),
+    "leaky_relu": _unary(lambda x, number: functional.leaky_relu(x, number), *_NUMBERS),
+    "elu": _unary(lambda x, number: functional.elu(x, number), *_NUMBERS),
+    "add_scalar": _unary(lambda x, number: x + number, *_NUMBERS),
+    "scale": _unary(lambda x, number: x * number, *_NUMBERS),
+    "softcap": _unary(lambda x, number: torch.tanh(x / number) * number, {"number": 2.5}),
+    "affine": _unary(
+        lambda x, number, shift: _once(lambda t: t * number + shift, x),
+        {"number": 2.5, "shift": -1},
+    ),
+    "scaled_add": Op(
+        lambda x, residual, number: x * number + residual, (((3, 65), (3, 65)),), _NUMBERS
+    ),
+    "multiply_add": Op(
+        lambda a, b, c: _once(lambda p, q, r: p * q + r, a, b, c),
+        (((3, 65),) * 3, ((5, 1, 7), (33, 1), (7,))),
+    ),
+    "where": Op(
+        lambda condition, a, b: torch.where(condition, a, b),
+        (((3, 65),) * 3, ((5, 1, 7), (33, 1), (7,))),
+        kinds={"condition": "bool"},
+    ),
+    "sum": _reduction(torch.sum, *_SEVERAL),
+    "mean": _reduction(torch.mean, *_SEVERAL),
+    "min": _reduction(torch.amin, *_SEVERAL),
+    "max": _reduction(torch.amax, *_SEVERAL),
+    "any": _reduction(torch.any, *_SEVERAL, kind="few"),
+    "all": _reduction(torch.all, *_SEVERAL, kind="most"),
+    "log_sum_exp": _reduction(torch.logsumexp, *_SEVERAL),
+    "norm": _reduction(lambda x, axes: torch.linalg.vector_norm(x, dim=axes), *_SEVERAL),
+    "prod": _reduction(lambda x, axes: torch.prod(x, axes[0]), *_ONE),
+    "argmin": _reduction(lambda x, axes: torch.argmin(x, axes[0]), *_ONE, kind="equal"),
+    "argmax": _reduction(lambda x, axes: torch.argmax(x, axes[0]), *_ONE, kind="equal"),
+    "cumsum": Op(lambda x, axis: torch.cumsum(x, axis), _ROWS, ({"axis": 1}, {"axis": 0})),
+    "softmax": Op(lambda x: torch.softmax(x, -1), _ROWS),
+    "layer_norm": Op(
+        lambda x, weight, bias, eps: functional.layer_norm(x, weight.shape, weight, bias, eps),
+        (((3, 65), (65,), (65,)), ((2, 5, 256), (256,), (256,))),
+        ({"eps": 1e-5},),
+        sums_products=True,
+    ),
+    "linear": Op(
+        lambda x, weight, bias: functional.linear(x, weight, bias),
+        (((3, 65), (33, 65), (33,)), ((2, 5, 129), (8, 129), (8,))),
+        sums_products=True,
+    ),
+    "matmul": Op(
+        lambda a, b, transpose_b: a @ (b.transpose(-1, -2) if transpose_b else b),
+        (((2, 3, 9, 33), (2, 3, 33, 33)), ((1, 1, 1, 8), (1, 1, 8, 8))),
+        ({"transpose_b": False}, {"transpose_b": True}),
+        sums_products=True,
+    ),
+    "masked_add": Op(lambda x, mask: x + mask, (((2, 3, 5, 33), (2, 1, 5, 33)),)),
+    "repeat_heads": Op(lambda x: x.repeat_interleave(2, 1), (((2, 3, 5, 33),),)),
+    "copy": Op(lambda x: x.clone(), _ODD),
+    "transpose": Op(lambda x: x.transpose(-1, -2).contiguous(), (((3, 65),), ((2, 5, 33),))),
+    "mask_fill": Op(
+        lambda x, mask, value: x.masked_fill(mask, value),
+        (((3, 65), (3, 65)),),
+        ({"value": -2.5},),
+        {"mask": "bool"},
+    ),
+    "mask_rows": Op(
+        lambda x, valid: torch.where(valid[:, :, None], x, 0),
+        (((2, 5, 33), (2, 5)),),
+        kinds={"valid": "bool"},
+    ),
+    "embedding": Op(
+        lambda ids, weight, scale: functional.embedding(ids, weight) * scale,
+        (((2, 5), (11, 33)),),
+        ({"scale": 1.0}, {"scale": 2.0}),
+        {"ids": "ids"},
+    ),
+}  # fmt: skip

@@ -1,0 +1,110 @@
+"""`inspector ops`: the native ops are held to torch's, each alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from python_inspector.cases.op_recordings import DTYPES, record_ops
+from python_inspector.cases.torch_ops import OPS
+from python_inspector.cli import inspector
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ops")
+    count, left_out = record_ops(folder)
+    assert not left_out
+    assert count > 8 * len(OPS) * len(DTYPES)
+    return folder
+
+
+def statuses(harness: Path, folder: Path, device: str, out: Path) -> dict[str, str]:
+    subprocess.run(
+        [harness, "--fixture", folder, "--device", device, "--json", out], capture_output=True
+    )
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    return {row["checkpoint"]: row["status"] for row in rows if "checkpoint" in row}
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("device", ("cpu", "emu:32"))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_native_ops_give_what_torch_gives(
+    harness: Path, recordings: Path, dtype: str, device: str, tmp_path: Path
+) -> None:
+    found = statuses(harness, recordings / f"ops-{dtype}", device, tmp_path / "results.jsonl")
+    assert set(found.values()) == {"pass", "blind"}
+    for op in OPS:
+        assert any(it == "pass" for id, it in found.items() if id.startswith(f"{op}:")), op
+
+
+CHANGES = {
+    "exp": {"op": "expm1"},
+    "ge": {"op": "gt"},
+    "logical_or": {"op": "logical_and"},
+    "leaky_relu": {"number": 0.3126},
+    "affine": {"shift": -1.001},
+    "argmax": {"op": "argmin"},
+    "sum": {"op": "mean"},
+    "cumsum": {"axis": 0},
+    "layer_norm": {"eps": 1e-2},
+    "mask_fill": {"value": -2.5009765625},
+    "embedding": {"scale": 2.001953125},
+}
+
+
+@pytest.mark.host
+def test_another_op_or_number_fails(harness: Path, recordings: Path, tmp_path: Path) -> None:
+    changed = {}
+
+    def change(checkpoint: dict[str, Any]) -> None:
+        params = checkpoint["params"]
+        if "normal" not in checkpoint["id"] or params["op"] in changed:
+            return
+        for name, value in CHANGES.get(params["op"], {}).items():
+            changed[params["op"]] = checkpoint["id"]
+            params[name] = value
+
+    folder = edited(recordings / "ops-f32", tmp_path / "changed", change)
+    found = statuses(harness, folder, "cpu", tmp_path / "results.jsonl")
+    assert {name: found[id] for name, id in changed.items()} == dict.fromkeys(CHANGES, "fail")
+
+
+@pytest.mark.host
+def test_an_op_that_is_none_or_has_a_block(harness: Path, recordings: Path, tmp_path: Path) -> None:
+    def change(checkpoint: dict[str, Any]) -> None:
+        if checkpoint["id"].startswith("copy:normal"):
+            checkpoint["params"] = {"op": "cpoy"}
+        if checkpoint["id"].startswith("embedding:normal"):
+            checkpoint["params"] = {"op": "position_ids"}
+
+    folder = edited(recordings / "ops-f32", tmp_path / "changed", change)
+    command = [harness, "--fixture", folder, "--checkpoint", "^(copy|embedding):normal"]
+    said = subprocess.run(command, capture_output=True, text=True).stdout
+    assert 'op is "cpoy", which no op is called' in said
+    assert 'op "position_ids" has a block of its own' in said
+
+
+def edited(recording: Path, to: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    header = json.loads((recording / "recording.json").read_text())
+    for checkpoint in header["checkpoints"]:
+        change(checkpoint)
+    to.mkdir()
+    (to / "recording.json").write_text(json.dumps(header))
+    for tensors in recording.glob("*.safetensors"):
+        (to / tensors.name).write_bytes(tensors.read_bytes())
+    return to
+
+
+def test_one_op_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspector.main(["ops", "where", "cumsum", "--out", str(tmp_path), "--seed", "3"]) == 0
+    assert "0 left out" in capsys.readouterr().out
+    assert inspector.main(["validate", str(tmp_path)]) == 0
+    assert inspector.main(["ops", "conv9d", "--out", str(tmp_path)]) == 2
+    assert "'conv9d' is no op of neg, abs" in capsys.readouterr().err
