@@ -275,6 +275,7 @@ std::vector<BenchCase> bench_cases(const BenchShape& shape, const BenchSizes& si
   for (BenchCase& one : mamba_cases(m)) out.push_back(std::move(one));
   add_logits(m, out);
   for (BenchCase& one : component_cases(m)) out.push_back(std::move(one));
+  for (BenchCase& one : op_cases(m)) out.push_back(std::move(one));
   return out;
 }
 

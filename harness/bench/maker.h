@@ -55,6 +55,8 @@ inline void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more
 
 // Single operations outside of a decoder layer's blocks.
 std::vector<BenchCase> component_cases(const BenchMaker& maker);
+// Elementwise ops and reductions, of block "ops", which "all" does not name.
+std::vector<BenchCase> op_cases(const BenchMaker& maker);
 // MLP, attention and decoder layer.
 std::vector<BenchCase> composite_cases(const BenchMaker& maker);
 // Convolution, scan, gated norm and mixer of a shape that has them.

@@ -34,7 +34,8 @@ std::vector<BenchCase> selected_cases(const BenchArguments& options, const Bench
     known += text(known.empty() ? "" : ", ", one.name);
     bool selected = false;
     for (const std::string& name : wanted) {
-      if (name != "all" && name != one.block && name != one.name) continue;
+      const bool of_all = name == "all" && one.block != "ops";
+      if (!of_all && name != one.block && name != one.name) continue;
       selected = true;
       found.insert(name);
     }
@@ -112,7 +113,7 @@ Action add_bench(CLI::App& app) {
   std::string shapes;
   for (const BenchShape& shape : bench_shapes())
     shapes += text(shapes.empty() ? "" : ", ", shape.name);
-  app.add_option("--block", options->block, "blocks, cases of them (linear.q_proj), or all: a,b")
+  app.add_option("--block", options->block, "blocks, cases of them (linear.q_proj), or all: a,b; ops: single ops")
       ->capture_default_str();
   app.add_option("--device", options->device, "one device, as harness devices names them")
       ->capture_default_str();

@@ -80,8 +80,6 @@ def calls(
     name: str, op: Op, dtype: torch.dtype, seed: int
 ) -> Iterator[tuple[str, Mapping[str, Any], dict[str, torch.Tensor]]]:
     """A case's name, the params and the operands of each call."""
-    names = [it for it in signature(op.like).parameters if it not in op.params[0]]
-    names = [it for it in names if it != "numbers"]
     for shapes in op.shapes:
         for number, params in enumerate(op.params):
             if any(axis >= len(shapes[0]) for axis in params.get("axes", ())):
@@ -95,7 +93,7 @@ def calls(
                     params,
                     {
                         it: _operand(op, it, shape, dtype, values, engine, shapes)
-                        for it, shape in zip(names, shapes, strict=True)
+                        for it, shape in zip(op.operands, shapes, strict=True)
                     },
                 )
 

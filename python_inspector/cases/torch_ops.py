@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -31,6 +32,20 @@ class Op:
     last operand; floats of which `few` or `most` are not 0, or `equal` ones are many."""
     sums_products: bool = False
     """Values are huge where their products are, not they themselves."""
+    calls: Callable[..., Any] | None = None
+    """What models call, where `like` is another."""
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Their names."""
+        given = signature(self.like).parameters.values()
+        named = [it.name for it in given if it.kind != it.VAR_KEYWORD]
+        return tuple(name for name in named if name not in self.params[0])
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Those of bool."""
+        return tuple(name for name, kind in self.kinds.items() if kind == "bool")
 
 
 _ODD: tuple[tuple[Shape, ...], ...] = (((3, 65),), ((2, 5, 33),), ((1,),))
@@ -78,7 +93,7 @@ _RENAMED: dict[str, Callable[..., Any]] = {
 }
 _UNARY = (
     *("neg", "abs", "sign", "floor", "ceil", "round", "relu", "reciprocal", "square", "sqrt"),
-    *("rsqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "erf", "tanh", "silu", "gelu"),
+    *("rsqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "erf", "tanh", "silu"),
     *("sigmoid", "softplus"),
 )
 _BINARY = ("add", "sub", "mul", "div", "pow")
@@ -86,13 +101,14 @@ _OF_EQUAL_ONES = (
     *("minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"),
 )
 
-OPS: dict[str, Op] = {
+ELEMENTWISE: dict[str, Op] = {
     **{name: _unary(_RENAMED.get(name) or getattr(torch, name)) for name in _UNARY},
     **{name: _binary(getattr(torch, name)) for name in _BINARY},
     **{
         name: replace(_binary(getattr(torch, name)), kinds={"a": "equal", "b": "equal"})
         for name in _OF_EQUAL_ONES
     },
+    "gelu": replace(_unary(_gelu), calls=functional.gelu),
     "gelu_tanh": _unary(lambda x: functional.gelu(x, approximate="tanh")),
     "leaky_relu": _unary(lambda x, number: functional.leaky_relu(x, number), *_NUMBERS),
     "elu": _unary(lambda x, number: functional.elu(x, number), *_NUMBERS),
@@ -115,6 +131,9 @@ OPS: dict[str, Op] = {
         (((3, 65),) * 3, ((5, 1, 7), (33, 1), (7,))),
         kinds={"condition": "bool"},
     ),
+}
+
+REDUCTIONS: dict[str, Op] = {
     "sum": _reduction(torch.sum, *_SEVERAL),
     "mean": _reduction(torch.mean, *_SEVERAL),
     "min": _reduction(torch.amin, *_SEVERAL),
@@ -126,6 +145,11 @@ OPS: dict[str, Op] = {
     "prod": _reduction(lambda x, axes: torch.prod(x, axes[0]), *_ONE),
     "argmin": _reduction(lambda x, axes: torch.argmin(x, axes[0]), *_ONE, kind="equal"),
     "argmax": _reduction(lambda x, axes: torch.argmax(x, axes[0]), *_ONE, kind="equal"),
+}
+
+OPS: dict[str, Op] = {
+    **ELEMENTWISE,
+    **REDUCTIONS,
     "cumsum": Op(lambda x, axis: torch.cumsum(x, axis), _ROWS, ({"axis": 1}, {"axis": 0})),
     "softmax": Op(lambda x: torch.softmax(x, -1), _ROWS),
     "layer_norm": Op(

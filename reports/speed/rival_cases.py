@@ -7,12 +7,15 @@ through torch.compile. Only what PyTorch offers counts: nothing here is tuned by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
+
+from python_inspector.cases.torch_ops import ELEMENTWISE, OPS, REDUCTIONS, Op
 
 from .shapes import Shape, Sizes
 
@@ -265,6 +268,24 @@ def component_cases(m: Maker) -> list[Case]:
             position_ids
         ),
     ]
+
+
+def op_cases(m: Maker) -> list[Case]:
+    """Elementwise ops and reductions of the op table, by what torch calls them."""
+    out = []
+    for name, op in OPS.items():
+        if name in ELEMENTWISE:
+            operands = {it: Operand(m.hidden.shape, flags=it in op.flags) for it in op.operands}
+            out.append(Case(f"ops.{name}", operands).way("eager", _called(op, op.params[0])))
+        for what, axis in (("rows", 2), ("columns", 1)) if name in REDUCTIONS else ():
+            case = Case(f"ops.{name}.{what}", {"x": m.hidden})
+            out.append(case.way("eager", _called(op, {"axes": [axis]})))
+    return out
+
+
+def _called(op: Op, params: Mapping[str, Any]) -> Function:
+    call = op.calls or op.like
+    return lambda t: call(*(t[name] for name in op.operands), **params)
 
 
 TORCH_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}

@@ -66,6 +66,7 @@ def all_cases(shape: Shape, sizes: Sizes) -> list[Case]:
         *rival_attention.block_cases(m),
         *rival_cases.logits_cases(m),
         *rival_cases.component_cases(m),
+        *rival_cases.op_cases(m),
     ]
 
 
@@ -208,7 +209,8 @@ def measure_cases(
     """Every way of every wanted case: "all", or cases and blocks (the part before a dot), "a,b"."""
     names = wanted.split(",")
     for case in all_cases(shape, sizes):
-        if not {"all", case.name, case.name.split(".")[0]} & set(names):
+        group = case.name.split(".")[0]
+        if not {"all" if group != "ops" else "ops", case.name, group} & set(names):
             continue
         try:
             sets = operand_sets(case, sizes)
