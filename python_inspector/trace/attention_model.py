@@ -68,10 +68,10 @@ def attend(
 
 def all_results(func: OpOverload, results: Sequence[Any]) -> tuple[Any, ...]:
     """`results`, and something in the place of every further one that the operation returns: a
-    GPU's kernels have lengths, seeds and the like behind the output, which inference leaves
-    unused. Fewer results than the schema names are read from beyond their end."""
+    GPU's kernels have lengths, seeds and the like behind the output, which nothing here reads
+    (attention_gradients.py). Fewer results than the schema names are read from beyond their end."""
     left = func._schema.returns[len(results) :]
-    rest = [torch.empty(0) if isinstance(r.type, torch.TensorType) else 0 for r in left]
+    rest = [results[0].new_empty(0) if isinstance(r.type, torch.TensorType) else 0 for r in left]
     return (*results, *rest)
 
 

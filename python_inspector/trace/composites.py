@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from .attention_gradients import gradients_of
+
 aten = torch.ops.aten
 
 
@@ -24,7 +26,7 @@ def composition(
     if func in (aten._native_batch_norm_legit.default, aten.cudnn_batch_norm.default):
         moves = args[5] and args[3] is not None
         return functools.partial(_batch_norm, len(func._schema.returns)) if moves else None
-    return None
+    return gradients_of(func)
 
 
 def _cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1) -> torch.Tensor:

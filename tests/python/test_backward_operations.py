@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn import functional
 from python_inspector import check
 from python_inspector.trace import contraction, gradient_arithmetic
 from python_inspector.trace.arithmetic import FUNCTIONS, name_of
+from python_inspector.trace.attention_gradients import gradients_of
 from python_inspector.trace.decomposing import can_decompose
 from python_inspector.trace.given import Given
 from python_inspector.trace.replay import run_as_it_is, run_lifted, run_rounded, run_watched
@@ -52,8 +54,10 @@ def test_moves_of_channels_are_one_operation() -> None:
     assert can_decompose(aten.matmul.default)
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+def attention(q: Any, k: Any, v: Any, mask: torch.Tensor | None = None) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, BF16])
@@ -63,11 +67,54 @@ def test_the_backward_of_fused_attention_is_not_its_forward(dtype: torch.dtype) 
     backward = gradient_of(attention)
     operands = (q, k, v, normal(2, 4, 10, 16, dtype=dtype, seed=9))
     check(backward, like=backward, inputs=operands, explain=False)
+    masked = gradient_of(partial(attention, mask=normal(10, 10) > 0))
+    check(masked, like=masked, inputs=operands, explain=False)
 
     def too_large(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(t * 1.1 for t in backward(*args))
 
     wrong(too_large, backward, operands, explain=False)
+
+
+FUSED = [
+    getattr(aten, name).default
+    for name in dir(aten)
+    if name.startswith("_scaled_dot_product") and name.endswith("attention_backward")
+] + [aten._scaled_dot_product_flash_attention_for_cpu_backward.default]
+
+
+@pytest.mark.parametrize("func", FUSED, ids=str)
+@pytest.mark.parametrize(("heads", "causal", "masked"), [(4, True, 0), (2, False, 0), (4, 0, 1)])
+def test_gradients_of_fused_attention(func: Any, heads: int, causal: bool, masked: bool) -> None:
+    """Of every device, by names of their arguments; a row without a key has none."""
+    q, k, v = (normal(2, it, 10, 16, seed=it).requires_grad_() for it in (4, heads, heads))
+    g, bias = (
+        normal(2, 4, 10, 16, seed=9),
+        normal(2, 1, 10, 10).masked_fill(torch.arange(10)[:, None] == 3, -torch.inf),
+    )
+    bias = bias.requires_grad_() if masked else None
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        out = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, is_causal=bool(causal), enable_gqa=True
+        )
+    operands = [q, k, v, *([bias] if masked else [])]
+    expected = [*torch.autograd.grad(out, operands, g), None][:4]
+    given = {"query": q, "key": k, "value": v, "out": out, "is_causal": causal}
+    given |= {"grad_out": g, "grad_out_": g, "attn_bias": bias, "attn_mask": bias}
+    names = [(argument.name, argument.kwarg_only) for argument in func._schema.arguments]
+    args = [given.get(name) for name, word in names if not word]
+    words = {name: given.get(name) for name, word in names if word}
+    for i, (name, _) in enumerate(names):
+        if name == "grad_input_mask":
+            args[i] = [True] * 4
+    made = gradients_of(func)(*args, **words)
+    assert len(made) == len(func._schema.returns)
+    if masked and not any(name in ("attn_bias", "attn_mask") for name, _ in names):
+        return
+    for a, b in zip(made, expected, strict=False):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 def scan(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
