@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,11 @@ class Extra:
 
     timing: Timing | None = None
     sanitized: Sanitized | None = None
+
+
+_LATER = ("api.trial", "recorder.central_differences", "recorder.closed_rows")
+"""Modules that the judge imports where it needs them, with what they import: before the function
+runs, since without Landlock it may write to their files."""
 
 
 class Replayed:
@@ -210,6 +216,8 @@ def run_sealed(
     given += [("timed", timed.given)] if timed else []
     given += [(f"gradients-{i}", (it.packed(), {})) for i, it in enumerate(gradients)]
     bounds, extra, trouble = Bounds(how.timeout, how.memory), Extra(), None
+    for name in _LATER:
+        import_module(f"..{name}", __package__)
     with worker_process.worker(spare=how.spare, on_gpu=job["device"] != "cpu") as worker:
 
         def give(folder: Path) -> None:

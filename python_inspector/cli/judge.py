@@ -54,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.candidate:
         start_ahead()
     from ..api.sealed import Sealed
+    from ..benchmarks.flashinfer_traces import append  # before a candidate runs
     from ..benchmarks.stated import judged, status_of
 
     with TemporaryDirectory(prefix="plumbline-") as scratch:
@@ -85,8 +86,6 @@ def run(options: argparse.Namespace) -> int:
     if options.annotate:
         annotate(options.candidate, verdicts.values())
     if getattr(options, "traces", None):
-        from ..benchmarks.flashinfer_traces import append
-
         append(options.traces, options.files, verdicts)
     return STATUSES.get(status, FAIL)
 
