@@ -55,8 +55,10 @@ def test_sums_in_16_bits() -> None:
     assert 'passes with contract="sums-16"' in said(in_16_bits, linear, inputs)
 
 
-def test_products_in_tf32() -> None:
-    inputs = (normal(16, 256, dtype=torch.float32), normal(32, 256, dtype=torch.float32, seed=2))
+@pytest.mark.parametrize("seed", [10, 22])
+def test_products_in_tf32(seed: int) -> None:
+    """Whose gain is a draw: 2 times its limit by one seed, 60 times by the other."""
+    inputs = tuple(normal(n, 256, dtype=torch.float32, seed=seed + n // 32) for n in (16, 32))
     assert 'passes with contract="products-tf32"' in said(in_tf32, linear, inputs)
 
 
