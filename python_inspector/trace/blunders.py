@@ -39,7 +39,7 @@ def _tail_of(i: int) -> Change:
         result = seen.run()
         several = isinstance(result, (tuple, list))
         first = (result[0] if several else result).clone()
-        first[..., -1] = seen.args[i].expand(first.shape)[..., -1].to(first.dtype)
+        first[..., -1] = seen.args[i].expand(first.shape)[..., -1].to(first)
         return (first, *result[1:]) if several else first
 
     return change

@@ -78,14 +78,15 @@ def instead(seen: Seen, i: int, value: Any) -> list[Any]:
 
 
 def _result_as(seen: Seen, value: torch.Tensor) -> Any:
-    """What the operation gives, with `value` in place of its first result."""
+    """What the operation gives, with `value` in place of its first result; a number that is added
+    may be on the host."""
     result = seen.run()
     if seen.writes:
         result.copy_(value)
         return result
     if isinstance(result, (tuple, list)):
-        return (value.to(result[0].dtype).expand_as(result[0]).clone(), *result[1:])
-    return value.to(result.dtype).expand_as(result).clone()
+        return (value.to(result[0]).expand_as(result[0]).clone(), *result[1:])
+    return value.to(result).expand_as(result).clone()
 
 
 def broadcasts(a: torch.Tensor, out: torch.Tensor) -> bool:

@@ -19,10 +19,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 import python_inspector
+from python_inspector.trace.dispatch import FunctionMode
 
 TESTS = Path(__file__).parent
 PRODUCT = Path(python_inspector.__file__).parent
 _OURS = (str(TESTS), str(PRODUCT))
+_OF_MODES = ("__torch_function__", FunctionMode.call.__name__)
 
 
 class MadeOn(TorchFunctionMode):
@@ -59,4 +61,4 @@ class MadeOn(TorchFunctionMode):
 
 def _counts(code: CodeType) -> bool:
     """Not the product's modes, which are between a test's function and torch."""
-    return code.co_filename.startswith(_OURS) and code.co_name != "__torch_function__"
+    return code.co_filename.startswith(_OURS) and code.co_name not in _OF_MODES

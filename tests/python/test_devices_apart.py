@@ -10,6 +10,10 @@ from checked import normal, wrong
 from on_device import PRODUCT, MadeOn
 
 from python_inspector import check
+from python_inspector.trace.blunders import of_a_pass
+from python_inspector.trace.given import Given
+from python_inspector.trace.replay import run_as_it_is, run_lifted, run_watched
+from python_inspector.trace.sites import Seen, Site
 
 pytestmark = pytest.mark.usefixtures("harness")
 
@@ -104,3 +108,20 @@ def test_gradients_are_made_where_the_tensors_are(name: str, dtype: torch.dtype)
     with MadeOn("meta", PRODUCT):
         failed = wrong(lambda *xs: like(*xs) * 1.02, like, inputs, backward=True)
     assert failed.status == "fail"
+
+
+@pytest.mark.parametrize("run", [run_as_it_is, run_watched(Given()), run_lifted])
+def test_what_the_tests_make_is_theirs_in_every_run(run: Any) -> None:
+    """Also below the product's modes."""
+    with MadeOn("meta"):
+        assert run(lambda: torch.ones(3, 3), (), {}).result.device.type == "meta"
+
+
+def test_a_number_of_the_host_that_is_a_result_is_moved() -> None:
+    """As `x * torch.tensor(0.02)` has it, where the product is skipped."""
+    func, x = torch.ops.aten.mul.Tensor, torch.ones(3, 4, device="meta")
+    seen = Seen(Site("mul", 0), func, (x, torch.tensor(0.02)), {}, {})
+    seen.result = seen.run()
+    changes = [it for _, rule in of_a_pass() for it in rule(seen)]
+    assert len(changes) > 3
+    assert {change(seen).device.type for _, _, change in changes} == {"meta"}
