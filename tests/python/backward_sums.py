@@ -218,14 +218,15 @@ def embeddings(sizes: Sizes, dtype: torch.dtype) -> Table:
 
     def added(xs: Sequence[Tensor], g: Tensor) -> Sequence[Tensor]:
         made = torch.zeros_like(xs[0], dtype=torch.float32)
-        made.index_add_(0, xs[1].flatten(), g.flatten(0, -2).float())
+        rows = g.flatten(0, -2).float()
+        made.index_put_((xs[1].flatten(),), rows, accumulate=True)  # in one order, also on a GPU
         made[0] = 0
         return (made,)
 
     return Table(
         embedding,
         (dice(16, sizes.width), dice.ids(16, 8, sizes.tokens)),
-        {"index_add": kernel(embedding, added), "one by one": backward()},
+        {"index_put": kernel(embedding, added), "one by one": backward()},
         {
             "last write wins": backward(sums=False),
             "padding row": backward(padding=True),

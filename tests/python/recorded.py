@@ -27,6 +27,11 @@ def ids(model: torch.nn.Module, batch: int = 2, tokens: int = 15) -> torch.Tenso
     return torch.randint(3, config.vocab_size, (batch, tokens), generator=generator)
 
 
+def built(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A tiny model where the test's tensors are."""
+    return tiny.build(name, dtype).to(torch.empty(1).device)
+
+
 def run(model: torch.nn.Module, mode: str, x: torch.Tensor | None = None) -> list[torch.Tensor]:
     """Runs N (whole), P (decode), K (chunked) or L (padded-decode) of tiny models; the logits."""
     x = ids(model) if x is None else x

@@ -323,7 +323,7 @@ def test_int8_of_both() -> None:
         return torch.ops.bitsandbytes.int8_scaled_mm(*operands, dtype=torch.bfloat16)
 
     def kernel(a: Any, b: Any, rows: Any, columns: Any, of: int = 127) -> Any:
-        sums = a.long() @ b.long().mT
+        sums = a.double() @ b.double().mT
         return (sums * (rows[:, None] / of) * (columns / of)).to(torch.bfloat16)
 
     assert check(kernel, like, inputs).passed

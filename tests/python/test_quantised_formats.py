@@ -129,6 +129,13 @@ def of_fields(layout: str, weight: Tensors, **other: Any) -> torch.Tensor:
     return of_groups(replace(of, **other), dict(zip(of.names, [*weight, None], strict=False)))
 
 
+def _rolled(scales: torch.Tensor, axis: int) -> torch.Tensor:
+    """As bytes where they are of 8 bits: CUDA has no roll of these."""
+    if scales.itemsize > 1:
+        return scales.roll(1, axis)
+    return scales.view(torch.uint8).roll(1, axis).view(scales.dtype)
+
+
 def faults(layout: str, weight: Tensors) -> Iterator[tuple[str, torch.Tensor]]:
     right = exact(layout, weight)
     columns = right.clone()
@@ -147,10 +154,10 @@ def faults(layout: str, weight: Tensors) -> Iterator[tuple[str, torch.Tensor]]:
     if weight[1].ndim == 2 and weight[1].shape[axis] > 1:
         yield (
             "the scale of the next group",
-            exact(layout, (weight[0], weight[at].roll(1, axis), *rest)),
+            exact(layout, (weight[0], _rolled(weight[at], axis), *rest)),
         )
     if weight[1].ndim == 2:
-        next_channel = weight[1].roll(1, -1 if of.by_input else 0)
+        next_channel = _rolled(weight[1], -1 if of.by_input else 0)
         yield "the scale of the next channel", exact(layout, (weight[0], next_channel, *rest))
     if of.word == 8:
         yield "nibbles exchanged", of_fields(layout, weight, high_first=not of.high_first)

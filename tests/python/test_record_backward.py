@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from backward_of_blocks import FAULTS, Kernel, rms_norm
-from recorded import DTYPES, ids
+from recorded import DTYPES, built, ids
 from safetensors.torch import load_file
 
 from python_inspector import Proof, RecordError, Verdict, What, record, tiny, verify, verify_module
@@ -248,7 +248,7 @@ def test_the_reader_knows_the_names(small: Path, tmp_path: Path, harness: Path) 
 
 
 def test_a_recording_without_gradients_is_as_before(tmp_path: Path) -> None:
-    model = tiny.build("llama-a1")
+    model = built("llama-a1")
     with record(model, tmp_path / "plain", proof=Proof.of("fast")), torch.no_grad():
         model(ids(model))
     assert document(tmp_path / "plain")["version"] == 2
@@ -267,7 +267,7 @@ def test_the_first_recorded_call_has_gradients(tmp_path: Path, harness: Path) ->
 
 def test_rows_without_a_key_are_left_out_of_the_sums(tmp_path: Path, harness: Path) -> None:
     """One left-padded row would leave nothing of a weight's gradient to judge."""
-    model = tiny.build("llama-a1", torch.bfloat16)
+    model = built("llama-a1", torch.bfloat16)
     mask = torch.ones(2, 15, dtype=torch.long)
     mask[0, :3] = 0
     out = tmp_path / "padded"
@@ -302,10 +302,11 @@ def test_gradients_need_what_judges_them(tmp_path: Path, capsys: Any) -> None:
 )
 def test_a_whole_model_from_its_loss(tmp_path: Path, harness: Path, model: str) -> None:
     """Gemma2 ties its head to the embedding: one gradient of both."""
-    module, out = tiny.build(model, torch.bfloat16), tmp_path / model
+    module, out = built(model, torch.bfloat16), tmp_path / model
     proof = replace(FAST, loss="cross_entropy")
     with record(module, out, What(layers=(), blocks=("rms_norm",)), proof), torch.no_grad():
         module(ids(module))
+    module.cpu()  # where verify() hands out what was recorded
     assert validate(out) == []
     found = {c["id"]: c for c in backwards(out)}["model:loss#0/backward"]
     assert found["outputs"].keys() == {f"d_{name}" for name, _ in module.named_parameters()}
