@@ -31,10 +31,11 @@ std::vector<BenchCase> selected_cases(const BenchArguments& options, const Bench
   std::set<std::string> found;
   std::string known;
   for (BenchCase& one : bench_cases(shape, sizes)) {
-    known += text(known.empty() ? "" : ", ", one.name);
+    const bool single = one.block == "ops";
+    if (!single) known += text(known.empty() ? "" : ", ", one.name);
     bool selected = false;
     for (const std::string& name : wanted) {
-      const bool of_all = name == "all" && one.block != "ops";
+      const bool of_all = name == "all" && !single;
       if (!of_all && name != one.block && name != one.name) continue;
       selected = true;
       found.insert(name);
@@ -43,9 +44,9 @@ std::vector<BenchCase> selected_cases(const BenchArguments& options, const Bench
   }
   for (const std::string& name : wanted) {
     require(found.count(name) > 0, "--block", "nothing to measure for \"", name,
-            "\" at this shape; known: all, ", known);
+            "\" at this shape; known: all, ops, ", known);
   }
-  require(!out.empty(), "--block", "names nothing; known: all, ", known);
+  require(!out.empty(), "--block", "names nothing; known: all, ops, ", known);
   return out;
 }
 
@@ -113,7 +114,8 @@ Action add_bench(CLI::App& app) {
   std::string shapes;
   for (const BenchShape& shape : bench_shapes())
     shapes += text(shapes.empty() ? "" : ", ", shape.name);
-  app.add_option("--block", options->block, "blocks, cases of them (linear.q_proj), or all: a,b; ops: single ops")
+  app.add_option("--block", options->block,
+                 "blocks, cases of them (linear.q_proj), or all: a,b; ops: single ops")
       ->capture_default_str();
   app.add_option("--device", options->device, "one device, as harness devices names them")
       ->capture_default_str();

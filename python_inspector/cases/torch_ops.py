@@ -113,14 +113,9 @@ ELEMENTWISE: dict[str, Op] = {
     "leaky_relu": _unary(lambda x, number: functional.leaky_relu(x, number), *_NUMBERS),
     "elu": _unary(lambda x, number: functional.elu(x, number), *_NUMBERS),
     "add_scalar": _unary(lambda x, number: x + number, *_NUMBERS),
-    "scale": _unary(lambda x, number: x * number, *_NUMBERS),
-    "softcap": _unary(lambda x, number: torch.tanh(x / number) * number, {"number": 2.5}),
     "affine": _unary(
         lambda x, number, shift: _once(lambda t: t * number + shift, x),
         {"number": 2.5, "shift": -1},
-    ),
-    "scaled_add": Op(
-        lambda x, residual, number: x * number + residual, (((3, 65), (3, 65)),), _NUMBERS
     ),
     "multiply_add": Op(
         lambda a, b, c: _once(lambda p, q, r: p * q + r, a, b, c),
@@ -150,6 +145,11 @@ REDUCTIONS: dict[str, Op] = {
 OPS: dict[str, Op] = {
     **ELEMENTWISE,
     **REDUCTIONS,
+    "scale": _unary(lambda x, number: x * number, *_NUMBERS),
+    "softcap": _unary(lambda x, number: torch.tanh(x / number) * number, {"number": 2.5}),
+    "scaled_add": Op(
+        lambda x, residual, number: x * number + residual, (((3, 65), (3, 65)),), _NUMBERS
+    ),
     "cumsum": Op(lambda x, axis: torch.cumsum(x, axis), _ROWS, ({"axis": 1}, {"axis": 0})),
     "softmax": Op(lambda x: torch.softmax(x, -1), _ROWS),
     "layer_norm": Op(
