@@ -29,7 +29,7 @@ struct FloatArithmetic {
   __device__ V select(bool chosen, V a, V b) const {
     return chosen ? a : b;
   }
-  __device__ float reciprocal_root(float x) const { return reciprocal_sqrt(x); }
+  __device__ float reciprocal_root(float x) const { return approximate_reciprocal_sqrt(x); }
   __device__ float abs(float x) const { return fabsf(x); }
   __device__ float floor(float x) const { return floorf(x); }
   __device__ float nearest(float x) const { return rintf(x); }  // of two the even one

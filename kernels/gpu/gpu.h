@@ -18,6 +18,7 @@
 //                                   passed the ticket; it then sees all that they wrote before. The
 //                                   ticket starts at 0 and ends there. Once per kernel
 //   reciprocal_sqrt(x) fused_multiply_add(a, b, c)
+//   approximate_reciprocal_sqrt(x)                                      off by 2 ulp at most
 //   approximate_exp(x) approximate_exp2(x) approximate_quotient(a, b)   relative error below 2^-20
 //   while |x| and the
 //                                                   logarithm of b are moderate

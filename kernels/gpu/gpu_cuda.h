@@ -101,6 +101,7 @@ __device__ inline bool last_to_pass(unsigned* ticket, unsigned blocks) {
 }
 
 __device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
+__device__ inline float approximate_reciprocal_sqrt(float x) { return rsqrtf(x); }
 __device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 
 // Exact to two units in the last place of float32 for moderate arguments, and several times faster.

@@ -161,6 +161,7 @@ inline bool last_to_pass(unsigned* ticket, unsigned blocks, Site site = Site::cu
 }
 
 inline float reciprocal_sqrt(float x) { return 1.0f / std::sqrt(x); }
+inline float approximate_reciprocal_sqrt(float x) { return 1.0f / std::sqrt(x); }
 // The product is exact in float64, as in a fused operation; not all hosts have one.
 inline float fused_multiply_add(float a, float b, float c) {
   return static_cast<float>(static_cast<double>(a) * b + c);

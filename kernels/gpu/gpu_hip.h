@@ -82,6 +82,7 @@ __device__ inline bool last_to_pass(unsigned* ticket, unsigned blocks) {
 }
 
 __device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
+__device__ inline float approximate_reciprocal_sqrt(float x) { return rsqrtf(x); }
 __device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline float approximate_exp(float x) { return __expf(x); }
 __device__ inline float approximate_exp2(float x) { return exp2f(x); }
