@@ -37,9 +37,9 @@ def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
 
 def bytes_of(t: torch.Tensor) -> torch.Tensor:
     """The tensor's elements as bytes, one behind the other. reshape() alone keeps the stride of a
-    tensor whose elements are along one axis, and one element is contiguous with any."""
+    tensor whose elements are along one axis, and one element, or none, is contiguous with any."""
     flat = t.detach().reshape(-1).contiguous()
-    return (flat.as_strided((1,), (1,)) if flat.numel() == 1 else flat).view(torch.uint8)
+    return (flat.as_strided(flat.shape, (1,)) if flat.numel() < 2 else flat).view(torch.uint8)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

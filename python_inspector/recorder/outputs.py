@@ -186,7 +186,10 @@ class OutputStore:
         """None where there is nothing to say of the output."""
         if simulated is None or not r.is_floating_point() or r.dtype == torch.float64:
             return None
-        stack = simulated.stacks[name]
+        stack = simulated.stacks.get(name)
+        if stack is None:
+            self._warn(f"{where}: its rounded model has no {name}: left out")
+            return None
         if (stack.dtype, stack.shape[1:]) != (r.dtype, r.shape):
             self._warn(
                 f"{where}: {name} is {r.dtype} {tuple(r.shape)}, its rounded model {stack.dtype} "

@@ -53,7 +53,8 @@ def batched(
         return _product(args[0], args[1], stacked)
     if func in (aten.addmm.default, aten.baddbmm.default):
         made = _product(args[1], args[2], stacked)
-        first, second = _aligned((args[0], made), lambda t: stacked(t) or t is made)
+        has_rows = any(map(stacked, args[1:3]))
+        first, second = _aligned((args[0], made), lambda t: has_rows if t is made else stacked(t))
         return kwargs.get("beta", 1) * first + kwargs.get("alpha", 1) * second
     if func is aten.cat.default:
         return _joined(args, stacked, rows)

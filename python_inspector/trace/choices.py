@@ -253,7 +253,7 @@ def _axis(choice: Choice) -> int | None:
     name = choice.func._schema.name.partition("::")[2]
     if name in ("argmax", "argmin") and (len(args) < 2 or args[1] is None):
         return kwargs.get("dim")
-    return int(kwargs.get("dim", selection_axis(choice.func, args)))
+    return selection_axis(choice.func, args, kwargs)
 
 
 def _is_descending(choice: Choice) -> bool:

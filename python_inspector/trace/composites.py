@@ -20,6 +20,8 @@ def composition(
     """What to call instead with the same arguments, so that each of its operations is seen."""
     if func is aten.linalg_cross.default:
         return _cross
+    if func in (aten.div.Tensor_mode, aten.div.Scalar_mode):
+        return _truncated if kwargs.get("rounding_mode") == "trunc" else None
     if func is aten.logit.default:
         eps = args[1] if len(args) > 1 else kwargs.get("eps")
         return None if eps is None else _logit
@@ -32,6 +34,11 @@ def composition(
 def _cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     a, b = torch.broadcast_tensors(a, b)
     return a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim)
+
+
+def _truncated(a: torch.Tensor, b: Any, *, rounding_mode: str) -> torch.Tensor:
+    """The quotient is rounded to what is stored first, and may reach the next whole number."""
+    return (a / b).trunc()
 
 
 def _logit(x: torch.Tensor, eps: float) -> torch.Tensor:

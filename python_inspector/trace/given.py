@@ -307,23 +307,23 @@ def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
 
 
 def follow(
-    func: OpOverload, args: Sequence[Any], result: Any, held: tuple[torch.Tensor, ...]
+    func: OpOverload, operands: tuple[Any, Any], result: Any, held: tuple[torch.Tensor, ...]
 ) -> Any:
     """`result` with the held choices, and where they are indices with the values at these."""
     if not isinstance(result, (tuple, list)):
         return held[0]
     if func._schema.name.partition("::")[2] in SELECTIONS and len(result) == 2:
-        return at_indices(func, args, result[0], held[0], args[0]), held[0]
+        return at_indices(func, operands, result[0], held[0], operands[0][0]), held[0]
     left = iter(held)
     return tuple(next(left) if _is_discrete(v) else v for v in result)
 
 
 def at_indices(
-    func: OpOverload, args: Sequence[Any], values: Any, index: torch.Tensor, x: torch.Tensor
+    func: OpOverload, operands: tuple[Any, Any], values: Any, index: torch.Tensor, x: torch.Tensor
 ) -> torch.Tensor:
     """Of x, which may have rows of samples in front, the elements that a selection returned."""
-    axis = selection_axis(func, args)
-    keep = values.ndim == args[0].ndim
+    axis = selection_axis(func, *operands)
+    keep = values.ndim == operands[0][0].ndim
     index = index if keep else index.unsqueeze(axis)
     rows = x.ndim - index.ndim
     axis = axis + rows if axis >= 0 else axis
@@ -331,10 +331,10 @@ def at_indices(
     return taken if keep else taken.squeeze(axis)
 
 
-def selection_axis(func: OpOverload, args: Sequence[Any]) -> int:
+def selection_axis(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     names = [argument.name for argument in func._schema.arguments]
     at = names.index("dim") if "dim" in names else len(args)
-    return int(args[at]) if len(args) > at else -1
+    return int(args[at] if len(args) > at else kwargs.get("dim", -1))
 
 
 class _Watch(DispatchMode):

@@ -226,7 +226,7 @@ class _Lift(DispatchMode):
         if replay.feeding is not None:
             for t in held:
                 replay.feeding.chosen(choice, (args, kwargs), t)
-        return follow(func, args, result, held)
+        return follow(func, (args, kwargs), result, held)
 
     def _apply(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and is_low(args[0]) and func in _MOVES:

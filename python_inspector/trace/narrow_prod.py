@@ -30,7 +30,7 @@ def rounds_factors(name: str, into: torch.dtype, device: torch.device) -> bool:
 
 def of_factors(args: Sequence[Any], exact: torch.Tensor, into: torch.dtype) -> Noise:
     """What is left of the roundings of partial products in the whole one."""
-    x = args[0].flatten() if len(args) < 2 else args[0].movedim(args[1], -1)
+    x = args[0].flatten() if len(args) < 2 or not args[0].ndim else args[0].movedim(args[1], -1)
     format, sizes = torch.finfo(into), exact.abs()
     partial = x.abs().cumprod(-1)[..., :-1]  # the last one is what is stored
     step = _STEP * format.smallest_normal * format.eps / partial

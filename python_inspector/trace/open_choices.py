@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from ..format.axes import Named
 from .choices import decide_otherwise, other_choices, parts_to_decide, touched
 from .feeding import Feeding
-from .given import Given, GivenError, Replay
+from .given import Given, GivenError, Replay, selection_axis
 from .orders import MOST
 from .replay import Again, run_following
 from .spread import Outputs
@@ -164,11 +164,7 @@ def _distinct(choice: Any, held: torch.Tensor) -> int | None:
     name = "" if choice is None else choice.func._schema.name.partition("::")[2]
     if name not in ("topk", "sort", "argsort") or choice.held[0].shape != held.shape:
         return None
-    names = [argument.name for argument in choice.func._schema.arguments]
-    args, kwargs = choice.operands
-    at = names.index("dim")
-    axis = args[at] if len(args) > at else kwargs.get("dim", -1)
-    return int(axis) % max(1, held.ndim)
+    return selection_axis(choice.func, *choice.operands) % max(1, held.ndim)
 
 
 def _leaves(result: Any) -> list[torch.Tensor]:

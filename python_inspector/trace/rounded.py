@@ -72,7 +72,7 @@ from .products import cut_off, rounded_to_tf32
 from .quantising import SCALES, quantises, scaled_inexactly
 from .reads import stores_numbers, with_stored_numbers
 from .simulation import LOW, NARROW, Noise, Operands, Simulation, product, widened
-from .stored import Dtypes, stored_dtypes
+from .stored import Dtypes, of_integers, stored_dtypes
 from .writes import RoundedRunError, target_of, written
 
 aten = torch.ops.aten
@@ -140,6 +140,7 @@ class _Rounded(DispatchMode):
             with self:
                 return composed(*args, **kwargs)
         name = name_of(func)
+        args = args if self._quantises else of_integers(func, name, args, kwargs)
         if name in MAKERS or not any(map(self._varies, tensors((args, kwargs)))):
             return func(*args, **kwargs)
         if replay is not None and quantises(func, args, kwargs):
@@ -253,16 +254,16 @@ class _Rounded(DispatchMode):
         if self._replay is None or not is_choice(func, args, kwargs, result):
             return result
         operands = Operands(self._stacks, args, kwargs, wide=True)
-        return self._held(self._replay, func, operands, args, result)
+        return self._held(self._replay, func, operands, (args, kwargs), result)
 
     def _held(
-        self, replay: Replay, func: OpOverload, operands: Operands, args: Any, result: Any
+        self, replay: Replay, func: OpOverload, operands: Operands, given: Any, result: Any
     ) -> Any:
         """The reference's choice; what simulated kernels would choose tells if it is in doubt."""
         choice = replay.choice(func, result)
         assert choice is not None
         doubt(choice, operands)
-        return followed(func, args, result, replay.held(choice, (args, {})))
+        return followed(func, given, result, replay.held(choice, given))
 
     def _computed(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
         multiplied = self._inside.rounded_operands(name, operands.stores)
@@ -451,12 +452,12 @@ class _Rounded(DispatchMode):
     ) -> Any:
         result = func(*args, **kwargs)
         if self._replay is not None and is_choice(func, args, kwargs, result):
-            result = self._held(self._replay, func, operands, args, result)
+            result = self._held(self._replay, func, operands, (args, kwargs), result)
         values, indices = result
         x = operands.args[0]
         if not operands.has_rows(x):
             return values, indices
-        taken = at_indices(func, args, values, indices, x)
+        taken = at_indices(func, (args, kwargs), values, indices, x)
         return self._stacks.adopt(taken.to(values.dtype)), indices
 
     def _in_place(

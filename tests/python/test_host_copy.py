@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from python_inspector.format import host_copy
-from python_inspector.format.host_copy import SMALL, copy_through, near
+from python_inspector.format.host_copy import SMALL, bytes_of, copy_through, near
 
 
 @pytest.fixture
@@ -129,3 +129,7 @@ def test_a_part_is_taken_when_it_has_arrived() -> None:
 
     copy_through(slow, source, to, arrived)
     assert torch.equal(to, source)
+
+
+def test_nothing_with_a_stride_has_no_bytes() -> None:
+    assert len(bytes_of(torch.arange(6).reshape(2, 3)[:0, 1])) == 0
