@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
 
 from ..api.inputs import Called
 from ..errors import UsageError
@@ -28,20 +33,62 @@ def stated(
         raise UsageError(f"OpInfo has no operation {name!r}{did_you_mean(name, list(every))}")
     op = every[name]
     given: dict[str, Any] = {}
-    function, refused = op.op, {}
-    if "wrapper_set_seed" in getattr(getattr(function, "__code__", None), "co_names", ()):
-        refused = {"all": f"{name} draws random numbers: no kernel can be held to that"}
+    function, random = (
+        _unseeded(op.op),
+        f"{name} draws random numbers: no kernel can be held to that",
+    )
+    refused: dict[str, str] = {}
     takes = taken(op, device)
     if wrong := [it for it in known(dtypes) if it not in takes]:
         raise UsageError(f"{name} takes no {wrong[0]} on {device}")
-    for dtype in () if refused else dtypes or takes:
+    for dtype in dtypes or takes:
         samples = list(sampled(op, dtype, seed, device))
         for i in spread(len(samples), most):
             arguments = Called((samples[i].input, *samples[i].args), samples[i].kwargs)
-            given[f"{dtype} sample {i} of {len(samples)}"] = arguments
+            inputs = f"{dtype} sample {i} of {len(samples)}"
+            if sparse := [
+                it
+                for it in tree_leaves((*arguments.args, *arguments.kwargs.values()))
+                if _is_sparse(it)
+            ]:
+                refused[inputs] = f"an operand is {sparse[0].layout}, which is not judged"
+            elif function is not op.op and _draws(function, arguments, device):
+                refused[inputs] = random
+            else:
+                given[inputs] = arguments
+    if set(refused.values()) == {random} and not given:
+        refused = {"all": random}
 
     def like(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
     like.__name__ = op.name.rpartition(".")[2]
     return Stated(like=like, inputs=given, candidate=candidate, refused=refused)
+
+
+def _is_sparse(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout != torch.strided
+
+
+def _unseeded(function: Any) -> Any:
+    """Without the seed that OpInfo sets for operations that may draw random numbers."""
+    code = getattr(function, "__code__", None)
+    if code is None or "wrapper_set_seed" not in code.co_names:
+        return function
+    plain = {"wrapper_set_seed": lambda op, *args, **kwargs: op(*args, **kwargs)}
+    return FunctionType(
+        code, function.__globals__ | plain, None, function.__defaults__, function.__closure__
+    )
+
+
+def _draws(function: Any, arguments: Called, device: str) -> bool:
+    """Whether a call moves the generator on."""
+
+    def state() -> torch.Tensor:
+        of_host = torch.device(device).type == "cpu"
+        return torch.get_rng_state() if of_host else torch.cuda.get_rng_state(device)
+
+    before = state()
+    with contextlib.suppress(Exception):  # which the verdict tells
+        function(*arguments.args, **arguments.kwargs)
+    return not torch.equal(before, state())

@@ -10,10 +10,13 @@ import torch
 from verdict_schemas import valid
 
 from python_inspector.api.sealed import Sealed
+from python_inspector.api.verdict import Verdict
 from python_inspector.benchmarks import opinfo, samples
 from python_inspector.benchmarks.stated import Stated, judged, status_of
 from python_inspector.cli import plumbline
 from python_inspector.errors import RecordError, UsageError
+from tests.opinfo import sweep
+from tests.opinfo.sweep import CATALOGUE, row
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -49,6 +52,24 @@ def test_torch_by_itself(name: str) -> None:
     assert len({name.split()[0] for name in found}) > 1
 
 
+@pytest.mark.parametrize("kind", CATALOGUE)
+def test_torch_is_right_in_the_whole_catalogue(kind: str) -> None:
+    """On one sample of three dtypes; `python -m tests.opinfo` takes more."""
+    rows = [row(name, most=1, dtypes=("f32", "bf16", "i64")) for name in CATALOGUE[kind]]
+    assert [str(it) for it in rows if it.alarms] == []
+    assert sum(it.counts["pass"] for it in rows) > len(rows)
+
+
+def test_what_is_wrong_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = Stated(lambda x: x.exp(), {"a": (torch.randn(9),)})
+    other = Verdict("exp", "module", "fail", "off", {})
+    monkeypatch.setattr(sweep.opinfo, "stated", lambda *args, **options: stated)
+    monkeypatch.setattr(sweep, "judged", lambda *args, **options: {"a": other})
+    assert row("exp", 1).alarms == ["a: fail: off"]
+    monkeypatch.setattr(sweep, "judged", lambda *args, **options: {}["a"])
+    assert row("exp", 1).alarms == ["raises KeyError: 'a'"]
+
+
 def test_hard_inputs_of_samples(tmp_path: Path) -> None:
     text = "def softmax(x, dim):\n    return x.exp() / x.exp().sum(dim, keepdim=True)\n"
     (tmp_path / "kernel.py").write_text(text)
@@ -73,11 +94,19 @@ def test_where_torch_raises_nothing_is_judged() -> None:
     assert "the reference raises RuntimeError: shape '[5]' is invalid" in found["a"].reason
 
 
+def test_samples_without_random_numbers_are_judged() -> None:
+    """Of an operation that draws some where it is asked to."""
+    found = judged(opinfo.stated("nn.functional.scaled_dot_product_attention", most=6), Sealed())
+    statuses = {it.status for it in found.values()}
+    assert statuses == {"pass", "unsupported"}
+    assert any("draws random numbers" in it.reason for it in found.values())
+
+
 def test_random_numbers_are_refused_by_name() -> None:
     for candidate in (None, "nothing.py:kernel"):
-        found = judged(opinfo.stated("nn.functional.dropout", candidate), Sealed())
+        found = judged(opinfo.stated("normal", candidate), Sealed())
         assert status_of(found) == "unsupported"
-        assert "dropout draws random numbers" in found["all"].reason
+        assert "normal draws random numbers" in found["all"].reason
 
 
 def test_names_and_dtypes() -> None:
