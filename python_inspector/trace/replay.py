@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..foreign import collectors_off
 from ..models.dispatch import resident
@@ -207,7 +207,18 @@ def _run(
         if tracks_gradients():
             stack.enter_context(_fresh_gradients(own, copies, wide=wide))
         with mode():
-            return Rerun(function(*args, **kwargs), copies.memo)
+            return Rerun(_resolved(function(*args, **kwargs)), copies.memo)
+
+
+def _resolved(result: Any) -> Any:
+    """What ends as a conjugate is made one where the mode sees it."""
+
+    def is_lazy(t: Any) -> bool:
+        return isinstance(t, torch.Tensor) and t.is_conj()
+
+    if not any(map(is_lazy, tree_leaves(result))):
+        return result
+    return tree_map(lambda t: t.resolve_conj() if is_lazy(t) else t, result)
 
 
 @contextmanager

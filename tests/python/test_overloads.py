@@ -10,6 +10,9 @@ import torch
 from checked import normal, wrong
 
 from python_inspector import check
+from python_inspector.taps.generic import storable
+from python_inspector.trace.replay import run_rounded
+from python_inspector.trace.simulation import Normals, Simulation
 
 pytestmark = pytest.mark.usefixtures("harness")
 
@@ -65,6 +68,16 @@ def test_a_product_added_to_a_matrix(dtype: torch.dtype) -> None:
     kernel = lambda c, a, b: (c.double() + a.double() @ b.double() / 2).to(dtype)  # noqa: E731
     assert check(kernel, like, x, explain=False).passed
     wrong(lambda c, a, b: like(0.97 * c, a, b), like, x, explain=False)
+
+
+def test_a_transform_that_ends_as_a_conjugate() -> None:
+    """Its simulated kernels differ, too."""
+    simulation = Simulation(4, Normals("x"))
+    with torch.no_grad():
+        rerun = run_rounded(simulation)(torch.fft.ifft, (normal(5, 8),), {})
+    made, _ = storable(rerun.result)
+    stack = simulation.stacks.of(made)
+    assert stack is not None and bool((stack[1:] != stack[0]).any())
 
 
 def test_each_split_has_as_many_parts_as_it_says() -> None:
