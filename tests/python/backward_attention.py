@@ -23,8 +23,10 @@ class Form:
     window: int | None = None
 
 
-def _allowed(tokens: int, window: int | None) -> Tensor:
-    behind = torch.arange(tokens)[:, None] - torch.arange(tokens)
+def _allowed(q: Tensor, window: int | None) -> Tensor:
+    tokens = q.shape[2]
+    at = torch.arange(tokens, device=q.device)
+    behind = at[:, None] - at
     return (behind >= 0) & (behind < (window or tokens))
 
 
@@ -35,7 +37,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if form.cap is not None:
         scores = (scores / form.cap).tanh() * form.cap
-    scores = scores.masked_fill(~_allowed(q.shape[2], form.window), -math.inf)
+    scores = scores.masked_fill(~_allowed(q, form.window), -math.inf)
     return scores.softmax(-1, dtype=torch.float32).to(q.dtype) @ v
 
 
@@ -68,7 +70,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, form: Form, way: Way) -> Tensor:
     scores = qw @ kw.mT * q.shape[-1] ** -0.5
     if form.cap is not None:
         scores = (scores / form.cap).tanh() * form.cap
-    p = scores.masked_fill(~_allowed(q.shape[2], form.window), -math.inf).softmax(-1)
+    p = scores.masked_fill(~_allowed(q, form.window), -math.inf).softmax(-1)
     p = p.to(q.dtype).float() if way.storage else p
     return (p @ vw.repeat_interleave(groups, 1)).to(q.dtype)
 
@@ -82,13 +84,13 @@ def _backward(xs: Sequence[Tensor], g: Tensor, form: Form, way: Way) -> Sequence
     scale = q.shape[-1] ** -0.5
     scores = qw @ kw.mT * scale
     capped = (scores / form.cap).tanh() if form.cap is not None else scores
-    allowed = _allowed(q.shape[2], form.window)
+    allowed = _allowed(q, form.window)
     masked = (capped * (form.cap or 1.0)).masked_fill(~allowed, -math.inf)
     p = masked.softmax(-1)
     if not way.masks or way.shorter:
         p = (capped * (form.cap or 1.0) - masked.logsumexp(-1, keepdim=True)).exp()
     if way.shorter:
-        p = p * _allowed(q.shape[2], (form.window or 0) - way.shorter)
+        p = p * _allowed(q, (form.window or 0) - way.shorter)
     stored = (lambda t: t.to(dtype).float()) if way.storage else (lambda t: t)
     dv = stored(p).mT[..., : way.keys] @ g[..., : way.keys, :]
     dp = g @ vw.mT

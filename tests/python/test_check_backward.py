@@ -225,7 +225,7 @@ def test_a_padding_row_is_no_bad_oracle() -> None:
     """It changes the outputs, and has no gradient by definition."""
 
     def like(table: torch.Tensor) -> torch.Tensor:
-        ids = torch.arange(24).reshape(2, 12) % 7
+        ids = torch.arange(24, device=table.device).reshape(2, 12) % 7
         return functional.embedding(ids, table, padding_idx=0)
 
     assert check(like, like=like, inputs=normal(8, 16), backward=True, explain=False).doubts == ()

@@ -31,7 +31,7 @@ def operands(codes: torch.dtype, dtype: torch.dtype, seed: int) -> tuple[torch.T
 def attend(q: Any, k: Any, v: Any) -> torch.Tensor:
     """In float32, the last queries at the end of the keys."""
     k, v = (t.repeat_interleave(HEADS // KV_HEADS, 1) for t in (k, v))
-    mask = torch.ones(TOKENS, KEYS, dtype=torch.bool).tril(KEYS - TOKENS)
+    mask = torch.ones(TOKENS, KEYS, dtype=torch.bool, device=q.device).tril(KEYS - TOKENS)
     scores = (q.float() @ k.mT / DIM**0.5).masked_fill(~mask, float("-inf"))
     return (scores.softmax(-1) @ v).to(q.dtype)
 
@@ -46,7 +46,7 @@ def scaled_at_last(q: Any, k: Any, k_scale: Any, v: Any, v_scale: Any) -> torch.
     k, k_scale, v, v_scale = (
         t.float().repeat_interleave(repeats, 1) for t in (k, k_scale, v, v_scale)
     )
-    mask = torch.ones(TOKENS, KEYS, dtype=torch.bool).tril(KEYS - TOKENS)
+    mask = torch.ones(TOKENS, KEYS, dtype=torch.bool, device=q.device).tril(KEYS - TOKENS)
     scores = (q.float() @ k.mT) * k_scale.mT / DIM**0.5
     weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
     return ((weights * v_scale.mT) @ v).to(q.dtype)

@@ -123,7 +123,8 @@ def fp4(x: torch.Tensor, bend: float = 0.25) -> tuple[torch.Tensor, torch.Tensor
     groups = x.float().view(len(x), -1, 16)
     scale = (groups.abs().amax(-1, keepdim=True) / 6).to(torch.float8_e4m3fn)
     v = groups / scale.float()
-    codes = torch.bucketize(v.abs(), torch.tensor([bend, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0]))
+    borders = torch.tensor([bend, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], device=x.device)
+    codes = torch.bucketize(v.abs(), borders)
     codes = (codes + 8 * (v < 0)).to(torch.uint8).view(x.shape)
     return codes[:, ::2] | (codes[:, 1::2] << 4), scale[..., 0]
 
