@@ -1,7 +1,7 @@
 #include "blocks/op.h"
 
 #include "blocks/components.h"
-#include "kernels/ops/table.h"
+#include "kernels/ops/window_calls.h"
 
 namespace plumb::blocks {
 namespace {
@@ -44,6 +44,32 @@ std::vector<Tensor> operands_of(const BlockCall& call, const OpRow& row) {
   return out;
 }
 
+// Of H and W; of W alone where there is one.
+OfAxes read_of_axes(const Params& params, std::string_view name) {
+  const std::vector<double>& given = params.numbers(name);
+  OfAxes out = name == "stride" || name == "dilation" ? OfAxes{1, 1} : OfAxes{};
+  params.expect(given.size() == 1 || given.size() == 2, name, " has ", given.size(),
+                " numbers, expected 1 or 2");
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto whole = static_cast<int64_t>(given[i]);
+    params.expect(static_cast<double>(whole) == given[i], name, " is ", given[i]);
+    out.at(2 - given.size() + i) = whole;
+  }
+  return out;
+}
+
+ConvParams read_convolution(const Params& params, OpId op) {
+  const auto of = [&](const char* name) { return read_of_axes(params, name); };
+  return {of("stride"), of("padding"), of("dilation"),
+          is_transposed(op) ? of("output_padding") : OfAxes{}, params.integer("groups")};
+}
+
+PoolParams read_pool(const Params& params, OpId op) {
+  const auto of = [&](const char* name) { return read_of_axes(params, name); };
+  return {of("kernel"), of("stride"), of("padding"),
+          op != OpId::avg_pool2d || params.boolean("counts_padding")};
+}
+
 void run_formula(const BlockCall& call, const OpRow& row, const std::vector<Tensor>& t) {
   Ops& ops = call.ctx.ops;
   const double number = number_or_0(call.params, "number");
@@ -81,8 +107,16 @@ void run_op(const BlockCall& call) {
     case OpId::mask_fill: return ops.mask_fill(t[0], t[1], t[2], params.number("value"));
     case OpId::mask_rows: return ops.mask_rows(t[0], t[1], t[2]);
     case OpId::masked_add: return ops.masked_add(t[0], t[1], t[2]);
+    case OpId::group_norm:
+      return ops.group_norm(t[0], t[1], t[2], t[3],
+                            {params.integer("groups"), params.number("eps")});
+    case OpId::upsample_nearest2d: return ops.upsample_nearest2d(t[0], t[1]);
     default: break;
   }
+  if (is_convolution(op)) {
+    return ops.convolve(op, t[0], t[1], t[2], t[3], read_convolution(params, op));
+  }
+  if (is_pool(op)) return ops.pool(op, t[0], t[1], read_pool(params, op));
   if (row.reduction) return ops.reduce(op, t[0], t[1], read_axes(params, t[1].rank()));
   if (row.formula) return run_formula(call, row, t);
   throw Unsupported(text(params.where(), ": op \"", row.name, "\" has a block of its own"));

@@ -77,6 +77,12 @@ typedef struct plumb_more_params {
   double dt_min, dt_max;  /* minus and plus infinity: not clamped */
   int32_t step;           /* 1: rounds as a single step does, 0: as a scan in chunks */
   int32_t has_activation; /* 0: causal_conv1d ends without a function */
+  int64_t groups;         /* of convolutions and group_norm */
+  int64_t kernel[2];      /* of pools; these are of H and W, one-dimensional ops have the second */
+  int64_t stride[2], padding[2]; /* of pools and convolutions */
+  int64_t dilation[2];           /* of convolutions */
+  int64_t output_padding[2];     /* of transposed ones */
+  int32_t counts_padding;        /* of avg_pool2d: count_include_pad */
 } plumb_more_params;
 
 /* One call. `tensors` in this order ([x] may be absent), then the parameters that count:
@@ -118,6 +124,15 @@ typedef struct plumb_more_params {
  *   log_sum_exp,
  *   argmin, argmax,
  *   any, all
+ *   group_norm        out, x, [weight], [bias]                    eps groups
+ *   max_pool2d        out, x                                      kernel stride padding
+ *   avg_pool2d        out, x                                      kernel stride padding
+ *                                                                 counts_padding
+ *   upsample_nearest2d
+ *                     out, x
+ *   conv1d, conv2d    out, x, weight, [bias]                      stride padding dilation groups
+ *   conv_transpose1d, out, x, weight, [bias]                      stride padding dilation groups
+ *   conv_transpose2d                                              output_padding
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b
  *   masked_add        out, x, mask

@@ -11,10 +11,11 @@ double bytes_of(const std::vector<Tensor>& tensors) {
   return sum;
 }
 
-// Of an element of the first output.
+// Of an element of the first output, or input.
 double flops_per_element(const OpCall& call) {
   const OpRow& row = row_of(call.op);
-  const double often = row.per ? static_cast<double>(call.extent(row.per)) : 1;
+  double often = 1;
+  for (const char letter : row.per) often *= static_cast<double>(call.extent(letter));
   const double bias = row.of_bias > 0 && call.operand("bias").defined() ? row.of_bias : 0;
   return row.flops * often + row.more + bias;
 }
@@ -55,7 +56,8 @@ Cost cost_of(const OpCall& call) {
   if (call.op == OpId::embedding) {
     return {2 * bytes_of(outputs) + static_cast<double>(inputs[0].bytes()), 0};
   }
-  const Tensor& each = row_of(call.op).reduction ? inputs[0] : outputs[0];
+  const OpRow& row = row_of(call.op);
+  const Tensor& each = row.reduction || row.per_input ? inputs[0] : outputs[0];
   const auto elements = static_cast<double>(each.numel());
   return {bytes_of(outputs) + bytes_of(inputs), elements * flops_per_element(call)};
 }

@@ -65,6 +65,12 @@ std::vector<Tensor> simulated(const JudgedOp& judged, size_t output, Device& ora
   return out;
 }
 
+// Whose last axis is scaled as a whole: where no letter says that it is a row, a batch row.
+Tensor scaled_rows(const OpRow& row, const Tensor& t) {
+  const bool has_rows = row.operands.operands.at(0).rank > 0;
+  return has_rows || t.numel() == 0 ? t : t.view({t.dim(0), t.numel() / t.dim(0)});
+}
+
 }  // namespace
 
 OpRun again(const OpCall& call) {
@@ -110,7 +116,8 @@ std::vector<OutputVerdict> judge_op(const JudgedOp& judged, const std::vector<Op
     }
     if (row.bits == OpBits::scaled) {
       const bool fused_sum = judged.outputs.size() > 1;
-      rule.cascade_outputs = alike_in_row(fused_sum ? judged.outputs[0] : judged.inputs[0]);
+      const Tensor& scaled = fused_sum ? judged.outputs[0] : judged.inputs[0];
+      rule.cascade_outputs = alike_in_row(scaled_rows(row, scaled));
     }
     out.push_back(judge(output));
   }

@@ -113,6 +113,10 @@ void BlockedGemm::compute(const Gemm& gemm, int64_t block, float* scratch) const
                              storage_.read(storage_.at(gemm.bias, column + j), bias, n), n);
       }
     }
+    if (gemm.row_bias) {
+      storage_.widen(bias, storage_.at(gemm.row_bias, row + i), 1);
+      simd_.floats().apply(Formula::add_scalar, sums, sums, nullptr, columns, bias[0]);
+    }
     storage_.write(storage_.at(gemm.out, (*gemm.out_rows)[row + i] + column), sums, columns);
   }
 }

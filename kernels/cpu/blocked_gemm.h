@@ -19,6 +19,7 @@ struct Gemm {
   char* out;
   const RowOffsets* out_rows;
   int64_t first_row = 0;  // of a and out, among those of a_rows and out_rows; PairGemm only
+  const char* row_bias = nullptr;  // [m] or null; BlockedGemm only
 };
 
 // The output is cut into blocks by its shape alone; every block is computed by one thread and sums

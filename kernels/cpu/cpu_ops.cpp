@@ -25,7 +25,8 @@ std::vector<Implementation> compiled(bool use_onednn) {
     const auto op = static_cast<OpId>(i);
     if (op == OpId::copy || op == OpId::repeat_heads || op == OpId::mask_rows) {
       out.push_back({op, {"memmove", {}}});
-    } else if (op == OpId::transpose || op == OpId::mask_fill || op == OpId::position_ids) {
+    } else if (op == OpId::transpose || op == OpId::mask_fill || op == OpId::position_ids ||
+               op == OpId::upsample_nearest2d) {
       out.push_back({op, {"scalars", {}}});
     } else if (op == OpId::linear) {
       per_simd(op, "gemv");

@@ -1,16 +1,15 @@
 // linear and matmul: the tiled product that always builds, and a kernel for few rows.
 //
-// product_tiles: a block of 256 threads makes a 64 x 64 tile of out = a b, each thread 4 x 4 of it;
-// slices of 16 of the inner axis pass through shared memory as float32. Sums run over k in order,
-// one rounding at the end, after the bias. gemv: out [M <= 8, N] = x w^T; a wave owns a column,
+// product_tiles: product_tiles.h. gemv: out [M <= 8, N] = x w^T; a wave owns a column,
 // reads its weights once with 16-byte accesses and keeps M sums. One row: one_row.cu.
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/product_tiles.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kTile = 64, kDepth = 16, kThreads = 256, kOwn = 4;
+constexpr int kThreads = 256;
 
 template <class T>
 struct GemmOperands {
@@ -25,75 +24,31 @@ struct GemmOperands {
   // Batched: z = batch * heads + head; b's head is head / group.
   int64_t batches, heads, group;
   int64_t a_batch, a_head, b_batch, b_head, out_batch, out_head;
-};
 
-struct Tiles {
-  float a[kDepth][kTile + 4];
-  float b[kDepth][kTile + 4];
-};
+  struct Product {
+    const GemmOperands& p;
+    const T* a_first;
+    const T* b_first;
+    T* out_first;
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) product_tiles(GemmOperands<T> p) {
-  wait_for_previous_kernel();
-  Tiles& tiles = block_shared<Tiles>();
-  const int t = static_cast<int>(thread_index().x);
-  const int64_t column_tiles = (p.columns + kTile - 1) / kTile;
-  const int64_t row_tiles = (p.rows + kTile - 1) / kTile;
-  const int64_t total = column_tiles * row_tiles * p.batches;
-  for (int64_t tile = block_index().x; tile < total; tile += grid_size().x) {
-    const int64_t column0 = tile % column_tiles * kTile;
-    const int64_t row0 = tile / column_tiles % row_tiles * kTile;
-    const int64_t z = tile / column_tiles / row_tiles, head = z % p.heads, batch = z / p.heads;
-    const T* a = p.a + batch * p.a_batch + head * p.a_head;
-    const T* b = p.b + batch * p.b_batch + head / p.group * p.b_head;
-    T* out = p.out + batch * p.out_batch + head * p.out_head;
-    float sum[kOwn][kOwn] = {};
-    for (int64_t k0 = 0; k0 < p.inner; k0 += kDepth) {
-      block_barrier();  // the slices of the previous round have been used
-      for (int i = t; i < kTile * kDepth; i += kThreads) {
-        const int k = i % kDepth, r = i / kDepth;
-        const bool inside = row0 + r < p.rows && k0 + k < p.inner;
-        tiles.a[k][r] = inside ? to_float(a[p.a_rows.offset(row0 + r) + k0 + k]) : 0.0f;
-      }
-      for (int i = t; i < kTile * kDepth; i += kThreads) {
-        // Neighbouring threads read along b's contiguous axis.
-        const int k = p.b_inner == 1 ? i % kDepth : i / kTile;
-        const int c = p.b_inner == 1 ? i / kDepth : i % kTile;
-        const bool inside = column0 + c < p.columns && k0 + k < p.inner;
-        tiles.b[k][c] =
-            inside ? to_float(b[(k0 + k) * p.b_inner + (column0 + c) * p.b_column]) : 0.0f;
-      }
-      block_barrier();
-#pragma unroll
-      for (int k = 0; k < kDepth; ++k) {
-        float left[kOwn], right[kOwn];
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-          left[i] = tiles.a[k][t / 16 * kOwn + i];
-          right[i] = tiles.b[k][t % 16 + 16 * i];
-        }
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-#pragma unroll
-          for (int j = 0; j < kOwn; ++j)
-            sum[i][j] = fused_multiply_add(left[i], right[j], sum[i][j]);
-        }
-      }
+    __device__ float left(int64_t row, int64_t k) const {
+      return to_float(a_first[p.a_rows.offset(row) + k]);
     }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int64_t row = row0 + t / 16 * kOwn + i;
-      if (row >= p.rows) break;
-#pragma unroll
-      for (int j = 0; j < kOwn; ++j) {
-        const int64_t column = column0 + t % 16 + 16 * j;
-        if (column >= p.columns) continue;
-        const float bias = p.bias ? to_float(p.bias[column]) : 0.0f;
-        out[p.out_rows.offset(row) + column] = from_float<T>(sum[i][j] + bias);
-      }
+    __device__ float right(int64_t k, int64_t column) const {
+      return to_float(b_first[k * p.b_inner + column * p.b_column]);
     }
+    __device__ void finish(int64_t row, int64_t column, float sum) const {
+      const float added = p.bias ? to_float(p.bias[column]) : 0.0f;
+      out_first[p.out_rows.offset(row) + column] = from_float<T>(sum + added);
+    }
+  };
+  __device__ Product of(int64_t z) const {
+    const int64_t head = z % heads, batch = z / heads;
+    return {*this, a + batch * a_batch + head * a_head, b + batch * b_batch + head / group * b_head,
+            out + batch * out_batch + head * out_head};
   }
-}
+  __device__ bool right_along_inner() const { return b_inner == 1; }
+};
 
 template <class T, int Wave, int M>
 __global__ void __launch_bounds__(kThreads) gemv(GemmOperands<T> p) {
@@ -138,13 +93,6 @@ __global__ void __launch_bounds__(kThreads) gemv(GemmOperands<T> p) {
   }
 }
 
-template <class T>
-void launch_tiles(const char* op, Stream stream, const GemmOperands<T>& p) {
-  const int64_t tiles =
-      (p.columns + kTile - 1) / kTile * ((p.rows + kTile - 1) / kTile) * p.batches;
-  launch_overlapped<product_tiles<T>>(op, {grid_for(tiles, 1)}, {kThreads}, 0, stream, p);
-}
-
 }  // namespace
 
 void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
@@ -181,7 +129,7 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
       if (p.rows <= 8 && choose("gemv", "m8")) return go.template operator()<8>();
     }
     settle_for("tiles");
-    launch_tiles("linear", stream(), p);
+    launch_product_tiles("linear", stream(), p);
   });
 }
 
@@ -217,7 +165,7 @@ void GpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool
     p.a_rows = rows_along(p.rows, a.stride(2));
     p.out_rows = rows_along(p.rows, out.stride(2));
     settle_for("tiles");
-    launch_tiles("matmul", stream(), p);
+    launch_product_tiles("matmul", stream(), p);
   });
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/reduce_call.h"
+#include "kernels/ops/window_calls.h"
 
 // Every op that each device has to have, declared in one place for all of them.
 #define PLUMB_DEVICE_OPS(qualifier, ending)                                                       \
@@ -17,6 +18,11 @@
                            const Tensor& bias) ending;                                            \
   qualifier void do_map(const MapCall& call) ending;                                              \
   qualifier void do_reduce(const ReduceCall& call) ending;                                        \
+  qualifier void do_group_norm(const Tensor& out, const Tensor& x, const Tensor& weight,          \
+                               const Tensor& bias, const GroupNormParams&) ending;                \
+  qualifier void do_convolve(const ConvCall& call) ending;                                        \
+  qualifier void do_pool(const PoolCall& call) ending;                                            \
+  qualifier void do_upsample_nearest2d(const Tensor& out, const Tensor& x) ending;                \
   qualifier void do_softmax(const Tensor& out, const Tensor& x) ending;                           \
   qualifier void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) \
       ending;                                                                                     \

@@ -17,7 +17,7 @@ class Ops;
 using OpArgument =
     std::variant<Tensor, double, bool, int64_t, Axes, Activation, std::optional<Activation>,
                  ScaleOperation, RotaryStyle, RmsNormParams, GatedRmsNormParams, AttentionMask,
-                 SdpaParams, SsdInputs, SsdParams>;
+                 SdpaParams, SsdInputs, SsdParams, GroupNormParams, ConvParams, PoolParams>;
 
 struct OpCall {
   OpId op;

@@ -1,6 +1,6 @@
 // Every op once: its name and its row (kernels/ops/table.h). Read by the enumeration and by
 // the table, each with a PLUMB_OP of its own. Those from gated_activation on are fused: they
-// have a default composition. A reduction's flops are those of an element of its input.
+// have a default composition.
 //
 // No include guard: it is read several times.
 
@@ -11,7 +11,7 @@ PLUMB_OP(rms_norm, .operands = signature("out[*,C] = x[*,C], weight[C]"), .sums 
 PLUMB_OP(layer_norm, .operands = signature("out[*,C] = x[*,C], weight[C], bias[C]?"), .sums = "CC",
          .flops = 7, .bits = OpBits::scaled, .number = NumberField::eps)  // sum, minus mean, square, sum, norm, weight, bias
 PLUMB_OP(linear, .operands = signature("out[*,N] = x[*,K], weight[N,K]: narrow, bias[N]?"), .sums = "K",
-         .flops = 2, .per = 'K', .of_bias = 1)
+         .flops = 2, .per = "K", .of_bias = 1)
 PLUMB_OP(activation, .operands = kUnary, .flops = 4, .formula = Formula::silu)  // silu's negation, exp, sum, quotient
 PLUMB_OP(add, .operands = kBinary, .flops = 1, .formula = Formula::add)
 PLUMB_OP(mul, .operands = kBinary, .flops = 1, .formula = Formula::mul)
@@ -20,7 +20,7 @@ PLUMB_OP(softmax, .operands = signature("out[*,C] = x[*,C]"), .sums = "C",
          .flops = 5, .in_place = true)  // maximum, minus it, exp, sum, quotient
 PLUMB_OP(matmul, .operands = signature("out[B,H,M,N] = a[B,H,M,K], b[B,G,K,N]; G divides H"),
          .transposed = signature("out[B,H,M,N] = a[B,H,M,K], b[B,G,N,K]; G divides H"), .sums = "K",
-         .flops = 2, .per = 'K')
+         .flops = 2, .per = "K")
 PLUMB_OP(masked_add, .operands = signature("out[B,H,T,S] = x[B,H,T,S], mask[1|B,1|H,T,S]"), .flops = 1, .in_place = true)
 PLUMB_OP(repeat_heads, .operands = signature("out[B,H,S,D] = x[B,G,S,D]; G divides H"), .bits = OpBits::exact)
 PLUMB_OP(rotary_table, .operands = signature("cos[B,T,2F], sin[B,T,2F] = positions[B,T]: i64, inv_freq[F]: wide"),
@@ -31,10 +31,10 @@ PLUMB_OP(copy, .operands = signature("out[*]: same = x[*]: same"), .bits = OpBit
 PLUMB_OP(cast, .operands = signature("out[*]: floating = x[*]: floating"))
 PLUMB_OP(mask_rows, .operands = signature("out[B,T,C] = x[B,T,C], valid[B,T]: bool"), .bits = OpBits::exact, .in_place = true)
 PLUMB_OP(causal_conv1d, .operands = signature("out[B,T,C], state_after[B,C,W]? = x[B,T,C], weight[C,1,W], bias[C]?, state_before[B,C,W]?"),
-         .sums = "W", .flops = 2, .per = 'W', .more = 4)  // and silu
+         .sums = "W", .flops = 2, .per = "W", .more = 4)  // and silu
 PLUMB_OP(ssd_scan, .operands = signature("y[B,T,H,P]: any, state_after[B,H,P,N]: wide? = x[B,T,H,P], dt[B,T,H], b[B,T,G,N], "
                                "c[B,T,G,N], a_log[H], d[H], dt_bias[H], state[B,H,P,N]: wide?; G divides H"),
-         .flops = 5, .per = 'N')  // decay, input, output
+         .flops = 5, .per = "N")  // decay, input, output
 PLUMB_OP(gated_rms_norm, .operands = signature("out[*,C] = x[*,C], gate[*,C]: floating, weight[C]: floating"),
          .flops = 9)  // silu, its product, and the norm
 PLUMB_OP(div, .operands = kBinary, .flops = 1, .formula = Formula::div)
@@ -95,6 +95,19 @@ PLUMB_OP(any, .operands = kReductionToBool, .flops = 1, .bits = OpBits::exact, .
 PLUMB_OP(all, .operands = kReductionToBool, .flops = 1, .bits = OpBits::exact, .reduction = Reduction::all)
 PLUMB_OP(log_sum_exp, .operands = kReduction, .flops = 4, .reduction = Reduction::log_sum_exp)
 PLUMB_OP(norm, .operands = kReduction, .flops = 2, .reduction = Reduction::norm)
+PLUMB_OP(group_norm, .operands = signature("out[*] = x[*], weight[C]?, bias[C]?"), .flops = 7,
+         .bits = OpBits::scaled, .in_place = true)  // as layer_norm
+PLUMB_OP(max_pool2d, .operands = kResampled, .flops = 1, .per_input = true, .bits = OpBits::exact)
+PLUMB_OP(avg_pool2d, .operands = kResampled, .flops = 1, .per_input = true)
+PLUMB_OP(upsample_nearest2d, .operands = kResampled, .bits = OpBits::exact)
+PLUMB_OP(conv1d, .operands = signature("out[B,O,Q] = x[B,C,W], weight[O,D,L], bias[O]?"), .flops = 2,
+         .per = "DL", .of_bias = 1)
+PLUMB_OP(conv2d, .operands = signature("out[B,O,P,Q] = x[B,C,H,W], weight[O,D,K,L], bias[O]?"), .flops = 2,
+         .per = "DKL", .of_bias = 1)
+PLUMB_OP(conv_transpose1d, .operands = signature("out[B,O,Q] = x[B,C,W], weight[C,D,L], bias[O]?"), .flops = 2,
+         .per = "DL", .per_input = true)
+PLUMB_OP(conv_transpose2d, .operands = signature("out[B,O,P,Q] = x[B,C,H,W], weight[C,D,K,L], bias[O]?"), .flops = 2,
+         .per = "DKL", .per_input = true)
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,

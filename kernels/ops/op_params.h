@@ -1,6 +1,7 @@
 // The operands of ops.h that are no tensors: functions, norms, masks, scans.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -82,6 +83,23 @@ struct SsdParams {
   SsdForm form = SsdForm::chunk;
   int64_t chunk_size = 256;              // of the recorded computation; a device may choose its own
   std::optional<double> dt_min, dt_max;  // chunk form only
+};
+
+struct GroupNormParams {
+  int64_t groups = 1;  // divides the channels; those of a group share mean and variance
+  double eps = 0;
+};
+
+// Of the axes H and W; one-dimensional ops have the second of each alone.
+using OfAxes = std::array<int64_t, 2>;
+struct ConvParams {
+  OfAxes stride{1, 1}, padding{}, dilation{1, 1};
+  OfAxes output_padding{};  // of transposed ones
+  int64_t groups = 1;
+};
+struct PoolParams {
+  OfAxes kernel{1, 1}, stride{1, 1}, padding{};
+  bool counts_padding = true;  // a mean's divisor: count_include_pad
 };
 
 struct GatedRmsNormParams {

@@ -106,6 +106,35 @@ class Ops {
   // squares, infinity where that is beyond float32.
   void reduce(OpId op, const Tensor& out, const Tensor& x, Axes axes);
 
+  // R((x - mean) / sqrt(var + eps) * weight[c] + bias[c]), mean and biased variance those of a
+  // batch row's channels of one of `groups`, with all that is behind them. x, out [B, C, *],
+  // weight, bias [C] or undefined. torch.nn.functional.group_norm.
+  void group_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const GroupNormParams&);
+
+  // `op` conv2d: out[b, o, p, q] = R(bias[o] + sum over the group's channels c and k, l of
+  // weight[o, c, k, l] x[b, c, p stride - padding + k dilation, q ...]), x being 0 outside.
+  // conv_transpose2d: each x[b, c, i, j] weight[c, o, k, l] is added to out[b, o, i stride -
+  // padding + k dilation, j ...], and output_padding, less than stride or dilation, is what out is
+  // longer by. x [B, C, H, W], out [B, O, P, Q], weight [O, C / groups, K, L] or [C, O / groups, K,
+  // L], bias [O] or undefined. conv1d and conv_transpose1d lack H, P and K. At least one tap and
+  // one place for it; groups divides C and O. Sums have C / groups K L terms, in float32; a tap
+  // that takes nothing adds 0, or NaN where its weight is not finite. torch.nn.functional has them
+  // all.
+  void convolve(OpId op, const Tensor& out, const Tensor& x, const Tensor& weight,
+                const Tensor& bias, const ConvParams&);
+
+  // `op` max_pool2d: the largest, or NaN, of each window of kernel elements; avg_pool2d: R of their
+  // sum over how many there are, those of the padding counting, if they do, as 0. Padding is at
+  // most half of the kernel. x [B, C, H, W], out [B, C, P, Q], P = (H + 2 padding - kernel) /
+  // stride + 1, rounded down. torch.nn.functional has both, with ceil_mode off.
+  void pool(OpId op, const Tensor& out, const Tensor& x, const PoolParams&);
+
+  // out[.., p, q] = x[.., min(floor(p (H / P)), H - 1), ...], the quotient and the product in
+  // float32, as torch computes them for a given size and for whole factors. x [B, C, H, W], out
+  // [B, C, P, Q]. torch.nn.functional.interpolate, mode nearest.
+  void upsample_nearest2d(const Tensor& out, const Tensor& x);
+
   // R(softmax over the last axis); the row's maximum is subtracted first; a row of -inf gives
   // zeros.
   void softmax(const Tensor& out, const Tensor& x);

@@ -10,6 +10,8 @@
 #include "kernels/core/error.h"
 #include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
+#include "kernels/ops/sample_windows.h"
+#include "kernels/ops/window_calls.h"
 
 namespace plumb {
 namespace {
@@ -71,6 +73,12 @@ class Maker {
         size == Size::several && row_.operands.operands[0].type != OperandType::storage;
     if (row_.reduction && several && leading_.size() == 1) leading_.push_back(one_of('*'));
     if (step_) extents_['T'] = 1;
+    windows_ = sample_windows(row_, size == Size::several, [this](int of) { return choose(of); });
+    for (const auto& [letter, extent] : windows_.extents) extents_[letter] = extent;
+    if (!windows_.behind_batch.empty()) {
+      leading_.resize(1);
+      leading_.insert(leading_.end(), windows_.behind_batch.begin(), windows_.behind_batch.end());
+    }
     // Where there are no elements, there are no results either.
     for (int axis = 0; row_.reduction && axis < std::ssize(leading_); ++axis) {
       if (leading_[static_cast<size_t>(axis)] > 0 && chance(2)) axes_.set |= 1u << axis;
@@ -95,6 +103,8 @@ class Maker {
 
   OpCall call() {
     if (row_.reduction) return of<&Ops::reduce>(&Ops::reduce);
+    if (is_convolution(row_.id)) return of<&Ops::convolve>(&Ops::convolve);
+    if (is_pool(row_.id)) return of<&Ops::pool>(&Ops::pool);
     return [this]<class O>() {
       switch (row_.id) {
 #define PLUMB_OP(name, ...)                                              \
@@ -143,6 +153,9 @@ class Maker {
     return {eps(), chance(2) ? 1.0 : 0.0, static_cast<WeightRounding>(choose(2))};
   }
   GatedRmsNormParams argument(GatedRmsNormParams*);
+  GroupNormParams argument(GroupNormParams*) { return {windows_.groups, eps()}; }
+  ConvParams argument(ConvParams*) { return windows_.conv; }
+  PoolParams argument(PoolParams*) { return windows_.pool; }
   AttentionMask argument(AttentionMask*);
   SdpaParams argument(SdpaParams*) {
     return {1 / std::sqrt(static_cast<double>(extent('D'))),
@@ -188,6 +201,7 @@ class Maker {
   const DType gate_;
   const bool of_bools_;
   const bool mostly_zero_;  // of what is reduced to bool
+  WindowSample windows_;
   Axes axes_;
   int reduced_ = 1;            // elements of a result
   std::vector<int> repeated_;  // by axis, a bit of each input that is 1 there; empty: none

@@ -29,7 +29,8 @@ struct OpRow {
   Signature transposed = operands;  // with the op's switch on
   std::string_view sums = "";       // letters: the lengths of its sums, in order
   double flops = 0;                 // of an element of the first output
-  char per = 0;                     // a letter: so often
+  std::string_view per = "";        // letters: as often as their product
+  bool per_input = false;           // of an element of the first input, as a reduction's are
   double more = 0;                  // and these once
   double of_bias = 0;               // and these where there is a bias
   OpBits bits = OpBits::leaf;

@@ -15,6 +15,7 @@ inline constexpr Signature kLogical = signature("out[*]: bool = a[*]: same, b[*]
 inline constexpr Signature kReduction = signature("out[..] = x[*]");
 inline constexpr Signature kReductionToIndex = signature("out[..]: i64 = x[*]");
 inline constexpr Signature kReductionToBool = signature("out[..]: bool = x[*]: same");
+inline constexpr Signature kResampled = signature("out[B,C,P,Q] = x[B,C,H,W]");
 inline constexpr Signature kWhere = signature("out[*] = condition[*]: bool, a[*], b[*]");
 
 inline constexpr std::array<OpRow, kOpCount> kTable = {{
@@ -26,7 +27,7 @@ inline constexpr std::array<OpRow, kOpCount> kTable = {{
 consteval bool letters_are_known() {
   for (const OpRow& row : kTable) {
     for (const char letter : row.sums) row.operands.place_of(letter);
-    if (row.per) row.operands.place_of(row.per);
+    for (const char letter : row.per) row.operands.place_of(letter);
   }
   return true;
 }

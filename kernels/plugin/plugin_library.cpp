@@ -33,7 +33,14 @@ bool needs_version_2(OpId op) {
     case OpId::affine:
     case OpId::causal_conv1d:
     case OpId::ssd_scan:
-    case OpId::gated_rms_norm: return true;
+    case OpId::gated_rms_norm:
+    case OpId::group_norm:
+    case OpId::max_pool2d:
+    case OpId::avg_pool2d:
+    case OpId::conv1d:
+    case OpId::conv2d:
+    case OpId::conv_transpose1d:
+    case OpId::conv_transpose2d: return true;
     default: return row_of(op).reduction.has_value();
   }
 }

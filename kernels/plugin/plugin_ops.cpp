@@ -98,6 +98,27 @@ struct ParamsOf {
     out.eps = p.eps;
     more.group_size = p.group_size;
   }
+  void operator()(const GroupNormParams& p) {
+    out.eps = p.eps;
+    more.groups = p.groups;
+  }
+  void operator()(const ConvParams& p) {
+    more.groups = p.groups;
+    for (size_t axis = 0; axis < 2; ++axis) {
+      more.stride[axis] = p.stride[axis];
+      more.padding[axis] = p.padding[axis];
+      more.dilation[axis] = p.dilation[axis];
+      more.output_padding[axis] = p.output_padding[axis];
+    }
+  }
+  void operator()(const PoolParams& p) {
+    more.counts_padding = p.counts_padding;
+    for (size_t axis = 0; axis < 2; ++axis) {
+      more.kernel[axis] = p.kernel[axis];
+      more.stride[axis] = p.stride[axis];
+      more.padding[axis] = p.padding[axis];
+    }
+  }
   void operator()(const SsdParams& p) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     more.step = p.form == SsdForm::step;

@@ -125,7 +125,7 @@ def _operand(
     if values == "denormal":
         drawn *= limits.tiny / 2
     drawn = drawn.to(dtype)
-    if values == "special":
+    if values == "special" and kind != "finite":
         places = torch.rand(shape, generator=engine) < 1 / 8
         chosen = torch.tensor(_SPECIAL, dtype=dtype)
         drawn[places] = chosen[torch.randint(len(_SPECIAL), shape, generator=engine)][places]

@@ -29,7 +29,8 @@ class Op:
     """One after the other, a call each."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Of operands that are no floats of any value: `bool`; `ids`, below the first extent of the
-    last operand; floats of which `few` or `most` are not 0, or `equal` ones are many."""
+    last operand; `finite` floats; those of which `few` or `most` are not 0, or `equal` ones are
+    many."""
     sums_products: bool = False
     """Values are huge where their products are, not they themselves."""
     calls: Callable[..., Any] | None = None
@@ -190,4 +191,55 @@ OPS: dict[str, Op] = {
         ({"scale": 1.0}, {"scale": 2.0}),
         {"ids": "ids"},
     ),
+}  # fmt: skip
+
+
+def _convolution(name: str, *weights: Shape) -> Op:
+    """Of x with 4 channels and 6 results in 2 groups; of the last, none but the groups' own."""
+    like = getattr(functional, name)
+    axes = len(weights[0]) - 2
+    more = {"output_padding": [1] + [0] * (axes - 1)} if "transpose" in name else {}
+    plain = {it: [1] * axes for it in ("stride", "dilation")} | {"padding": [0] * axes}
+    plain |= {it: [0] * axes for it in more}
+    odd = {"stride": [2, 1][:axes], "dilation": [1, 2][:axes], "padding": [1, 2][:axes], **more}
+    return Op(
+        lambda x, weight, bias, **numbers: like(x, weight, bias, **numbers),
+        tuple(((2, 4, 9, 7)[: axes + 2], weight, (6,)) for weight in weights),
+        (plain | {"groups": 2}, odd | {"groups": 2}),
+        {"weight": "finite"},
+        sums_products=True,
+    )
+
+
+def _pooled(
+    like: Callable[..., torch.Tensor], x: torch.Tensor, kernel: list[int], **numbers: Any
+) -> torch.Tensor:
+    return like(x, kernel, **numbers)
+
+
+_POOL = {"kernel": [3, 2], "stride": [2, 1], "padding": [1, 1]}
+_PLANES: tuple[tuple[Shape, ...], ...] = (((2, 3, 9, 7),), ((1, 1, 3, 2),))
+
+OPS |= {
+    "group_norm": Op(
+        lambda x, weight, bias, groups, eps: functional.group_norm(x, groups, weight, bias, eps),
+        (((2, 6, 33), (6,), (6,)), ((3, 12, 5, 7), (12,), (12,))),
+        ({"groups": 3, "eps": 1e-5},),
+        sums_products=True,
+    ),
+    "max_pool2d": Op(
+        lambda x, **numbers: _pooled(functional.max_pool2d, x, **numbers), _PLANES, (_POOL,)
+    ),
+    "avg_pool2d": Op(
+        lambda x, counts_padding, **numbers: _pooled(
+            functional.avg_pool2d, x, **numbers, count_include_pad=counts_padding
+        ),
+        _PLANES,
+        (_POOL | {"counts_padding": True}, _POOL | {"counts_padding": False}),
+    ),
+    "upsample_nearest2d": Op(lambda x: functional.interpolate(x, size=(10, 11)), _PLANES),
+    "conv1d": _convolution("conv1d", (6, 2, 1), (6, 2, 4)),
+    "conv2d": _convolution("conv2d", (6, 2, 1, 1), (6, 2, 3, 2)),
+    "conv_transpose1d": _convolution("conv_transpose1d", (4, 3, 4)),
+    "conv_transpose2d": _convolution("conv_transpose2d", (4, 3, 3, 2)),
 }  # fmt: skip

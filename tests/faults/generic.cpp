@@ -46,6 +46,7 @@ void larger_window(MaybeWindow& x) {
   if (x) ++*x;
 }
 void one_more(int64_t& x) { ++x; }
+void one_alone(int64_t& x) { x = 1; }
 void negated(bool& x) { x = !x; }
 template <class T>
 void other(T& one_of_two) {
@@ -96,6 +97,9 @@ std::vector<ArgumentEdit> argument_edits() {
       of("1 + w for w and the reverse", &RmsNormParams::weight_offset, exchanged),
       of("weight and cast exchanged", &RmsNormParams::rounding, other<WeightRounding>),
       of("eps missing", &GatedRmsNormParams::eps, lost),
+      of("eps missing", &GroupNormParams::eps, lost),
+      of("one group", &GroupNormParams::groups, one_alone),
+      of("padding counts, or not", &PoolParams::counts_padding, negated),
       of<GatedRmsNormParams>("one group",
                              [](auto& p, auto& call) { p.group_size = call.operand("x").dim(-1); }),
       of("causal and not exchanged", &Mask::causal, negated),

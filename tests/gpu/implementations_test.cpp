@@ -98,6 +98,7 @@ class Calls {
       call(shape, [&](const Tensor& out) { ops_.cumsum(out, x, axis); });
     }
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 0.5, ScaleOperation::multiply); });
+    windows(columns);
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 3, ScaleOperation::divide); });
     call(shape, [&](const Tensor& out) { ops_.softcap(out, x, 30); });
     for (const Activation f :
@@ -108,6 +109,26 @@ class Calls {
     const Shape scores({1, 2, 3, columns});
     const Tensor score = input(scores), mask = input({1, 1, 3, columns});
     call(scores, [&](const Tensor& out) { ops_.masked_add(out, score, mask); });
+  }
+
+  void windows(int64_t columns) {
+    const Shape shape({2, 4, 3, columns}), wide({2, 34, 3, columns});
+    const Tensor x = input(shape);
+    ConvParams params;
+    params.padding = {1, 1};
+    const auto conv = [&](OpId op, const Shape& made, const Tensor& weight, const ConvParams& p) {
+      const Tensor bias = input({made[1]});
+      call(made, [&](const Tensor& out) { ops_.convolve(op, out, x, weight, bias, p); });
+    };
+    conv(OpId::conv2d, wide, input({34, 4, 3, 3}), params);
+    conv(OpId::conv_transpose2d, wide, input({4, 34, 3, 3}), params);
+    params.groups = 2;
+    conv(OpId::conv2d, {2, 2, 3, columns}, input({2, 2, 3, 3}), params);
+    for (const OpId op : {OpId::max_pool2d, OpId::avg_pool2d}) {
+      call({2, 4, 1, columns}, [&](const Tensor& out) { ops_.pool(op, out, x, {{3, 1}}); });
+    }
+    call({2, 4, 5, 7}, [&](const Tensor& out) { ops_.upsample_nearest2d(out, x); });
+    call(shape, [&](const Tensor& out) { ops_.group_norm(out, x, {}, {}, {2, 1e-5}); });
   }
 
   void copies(int64_t columns) {

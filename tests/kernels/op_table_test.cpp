@@ -25,7 +25,7 @@ std::string error_of(F f) {
   return "";
 }
 
-constexpr int64_t kExtents[] = {2, 4, 3, 5, 7, 6, 8, 9};  // of the letters in their order
+constexpr int64_t kExtents[] = {2, 4, 3, 5, 7, 6, 8, 9, 10, 11};  // of the letters in their order
 
 class Call {
  public:

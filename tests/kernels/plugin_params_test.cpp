@@ -72,6 +72,32 @@ TEST_CASE("a plugin is passed the axis, the offset, the groups and the bounds of
   CHECK(seen.params.scale == 2);
   CHECK(seen.more.shift == 0.5);
 
+  const auto window = noting("conv2d");
+  const Tensor plane = of(*window, {1, 2, 9, 9});
+  window->ops().convolve(OpId::conv2d, of(*window, {1, 4, 3, 5}), plane, of(*window, {4, 1, 3, 3}),
+                         {}, {{3, 2}, {2, 1}, {2, 1}, {}, 2});
+  CHECK(seen.count == 4);
+  CHECK(seen.more.groups == 2);
+  CHECK(seen.more.stride[0] == 3);
+  CHECK(seen.more.padding[1] == 1);
+  CHECK(seen.more.dilation[0] == 2);
+  const auto one_axis = noting("conv_transpose1d");
+  one_axis->ops().convolve(OpId::conv_transpose1d, of(*one_axis, {1, 3, 8}),
+                           of(*one_axis, {1, 2, 3}), of(*one_axis, {2, 3, 3}), {},
+                           {{7, 2}, {}, {1, 1}, {0, 1}, 1});
+  CHECK(tensors[0].rank == 3);
+  CHECK(seen.more.stride[1] == 2);
+  CHECK(seen.more.output_padding[1] == 1);
+  const auto pool = noting("avg_pool2d");
+  pool->ops().pool(OpId::avg_pool2d, of(*pool, {1, 2, 4, 9}), of(*pool, {1, 2, 9, 9}),
+                   {{2, 1}, {2, 1}, {0, 0}, true});
+  CHECK(seen.more.kernel[0] == 2);
+  CHECK(seen.more.counts_padding == 1);
+  const auto grouped = noting("group_norm");
+  grouped->ops().group_norm(of(*grouped, {1, 6, 2}), of(*grouped, {1, 6, 2}), {}, {}, {3, 1e-6});
+  CHECK(seen.params.eps == 1e-6);
+  CHECK(seen.more.groups == 3);
+
   const auto conv = noting("causal_conv1d");
   const Tensor tokens = of(*conv, {1, 2, 3});
   conv->ops().causal_conv1d(tokens, {}, tokens, of(*conv, {3, 1, 4}), {}, {}, Activation::gelu);
