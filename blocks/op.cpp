@@ -70,6 +70,16 @@ PoolParams read_pool(const Params& params, OpId op) {
           op != OpId::avg_pool2d || params.boolean("counts_padding")};
 }
 
+GemmParams read_gemm(const Params& params) {
+  GemmParams out{params.number("alpha"),
+                 params.number("beta"),
+                 params.boolean("transpose_a"),
+                 params.boolean("transpose_b"),
+                 {}};
+  if (params.has("activation")) out.function = read_activation(params);
+  return out;
+}
+
 void run_formula(const BlockCall& call, const OpRow& row, const std::vector<Tensor>& t) {
   Ops& ops = call.ctx.ops;
   const double number = number_or_0(call.params, "number");
@@ -107,6 +117,7 @@ void run_op(const BlockCall& call) {
     case OpId::mask_fill: return ops.mask_fill(t[0], t[1], t[2], params.number("value"));
     case OpId::mask_rows: return ops.mask_rows(t[0], t[1], t[2]);
     case OpId::masked_add: return ops.masked_add(t[0], t[1], t[2]);
+    case OpId::gemm: return ops.gemm(t[0], t[1], t[2], t[3], t[4], read_gemm(params));
     case OpId::group_norm:
       return ops.group_norm(t[0], t[1], t[2], t[3],
                             {params.integer("groups"), params.number("eps")});

@@ -76,12 +76,14 @@ typedef struct plumb_more_params {
   int64_t chunk_size;     /* of the recorded scan; a kernel may choose its own */
   double dt_min, dt_max;  /* minus and plus infinity: not clamped */
   int32_t step;           /* 1: rounds as a single step does, 0: as a scan in chunks */
-  int32_t has_activation; /* 0: causal_conv1d ends without a function */
+  int32_t has_activation; /* 0: causal_conv1d and gemm end without one */
   int64_t groups;         /* of convolutions and group_norm */
   int64_t kernel[2];      /* of pools; these are of H and W, one-dimensional ops have the second */
   int64_t stride[2], padding[2]; /* of pools and convolutions */
   int64_t dilation[2];           /* of convolutions */
   int64_t output_padding[2];     /* of transposed ones */
+  double beta;                   /* of gemm: c's factor; 0: it is not read */
+  int32_t transpose_a;           /* of gemm: a is [.., K, M] */
   int32_t counts_padding;        /* of avg_pool2d: count_include_pad */
 } plumb_more_params;
 
@@ -135,6 +137,9 @@ typedef struct plumb_more_params {
  *   conv_transpose2d                                              output_padding
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b
+ *   gemm              out, a, b, [c], [bias]                      scale: alpha; beta transpose_a
+ *                                                                 transpose_b has_activation
+ *                                                                 activation
  *   masked_add        out, x, mask
  *   repeat_heads      out, x
  *   rotary_table      cos, sin, positions, inv_freq               attention_scaling

@@ -3,11 +3,13 @@
 // and b is packed one strip of tile_columns at a time (first level).
 #include "kernels/cpu/blocked_gemm.h"
 
+#include "kernels/ops/map_call.h"
+
 namespace plumb::cpu {
 namespace {
 
 constexpr int64_t kBlockRows = 32 * kTileRows;
-constexpr int64_t kBlockColumns = 256;
+constexpr int64_t kBlockColumns = kFinishedColumns;
 constexpr int64_t kDepth = 256;
 
 }  // namespace
@@ -103,22 +105,30 @@ void BlockedGemm::compute(const Gemm& gemm, int64_t block, float* scratch) const
       }
     }
   }
-  float bias[kMaxTileColumns];
   for (int64_t i = 0; i < rows; ++i) {
-    float* sums = to.sums + i * block_columns_;
-    if (gemm.bias) {
-      for (int64_t j = 0; j < columns; j += width) {
-        const int64_t n = std::min(width, columns - j);
-        simd_.rows[kF32].add(sums + j, sums + j,
-                             storage_.read(storage_.at(gemm.bias, column + j), bias, n), n);
-      }
-    }
-    if (gemm.row_bias) {
-      storage_.widen(bias, storage_.at(gemm.row_bias, row + i), 1);
-      simd_.floats().apply(Formula::add_scalar, sums, sums, nullptr, columns, bias[0]);
-    }
-    storage_.write(storage_.at(gemm.out, (*gemm.out_rows)[row + i] + column), sums, columns);
+    finish_row(simd_, storage_, gemm, row + i, column, to.sums + i * block_columns_, columns);
   }
+}
+
+void finish_row(const Simd& simd, const Format& storage, const Gemm& gemm, int64_t row,
+                int64_t column, float* sums, int64_t columns) {
+  const RowFunctions& floats = simd.floats();
+  float other[kFinishedColumns];
+  if (gemm.alpha != 1) floats.scale(sums, sums, gemm.alpha, columns);
+  if (gemm.c) {
+    storage.widen(other, storage.at(gemm.c, (*gemm.c_rows)[row] + column), columns);
+    if (gemm.beta != 1) floats.scale(other, other, gemm.beta, columns);
+    floats.add(sums, sums, other, columns);
+  }
+  if (gemm.bias) {
+    floats.add(sums, sums, storage.read(storage.at(gemm.bias, column), other, columns), columns);
+  }
+  if (gemm.row_bias) {
+    storage.widen(other, storage.at(gemm.row_bias, row), 1);
+    floats.apply(Formula::add_scalar, sums, sums, nullptr, columns, other[0]);
+  }
+  if (gemm.function) floats.apply(formula_of(*gemm.function), sums, sums, nullptr, columns);
+  storage.write(storage.at(gemm.out, (*gemm.out_rows)[row] + column), sums, columns);
 }
 
 void multiply_rows(const Simd& simd, const Format& storage, const Gemm& gemm, const float* a,
@@ -126,7 +136,7 @@ void multiply_rows(const Simd& simd, const Format& storage, const Gemm& gemm, co
   constexpr int64_t kColumns = 64;
   for (int64_t first = begin; first < end; first += kColumns) {
     const int64_t columns = std::min(kColumns, end - first);
-    float sums[kGemvRows][kColumns], bias[kColumns];
+    float sums[kGemvRows][kColumns];
     for (int64_t j = 0; j < columns; ++j) {
       const char* row = storage.at(gemm.b, (first + j) * gemm.b_stride);
       double sum[kGemvRows] = {};
@@ -139,11 +149,7 @@ void multiply_rows(const Simd& simd, const Format& storage, const Gemm& gemm, co
       for (int64_t i = 0; i < gemm.m; ++i) sums[i][j] = static_cast<float>(sum[i]);
     }
     for (int64_t i = 0; i < gemm.m; ++i) {
-      if (gemm.bias) {
-        simd.rows[kF32].add(sums[i], sums[i],
-                            storage.read(storage.at(gemm.bias, first), bias, columns), columns);
-      }
-      storage.write(storage.at(gemm.out, (*gemm.out_rows)[i] + first), sums[i], columns);
+      finish_row(simd, storage, gemm, i, first, sums[i], columns);
     }
   }
 }

@@ -1,13 +1,16 @@
 // Our own matrix product: packed operands, a register tile per instruction set, float32 sums.
 #pragma once
 
+#include <optional>
+
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/ops/op_params.h"
 
 namespace plumb::cpu {
 
-// One product out[i, j] = R(sum over p of a[i, p] b[p, j] + bias[j]) of tensors of one storage
-// dtype.
+// One product out[i, j] = R(f(alpha sum over p of a[i, p] b[p, j] + beta c[i, j] + bias[j])) of
+// tensors of one storage dtype, f only if given.
 struct Gemm {
   int64_t m, n, k;
   const char* a;
@@ -20,7 +23,19 @@ struct Gemm {
   const RowOffsets* out_rows;
   int64_t first_row = 0;  // of a and out, among those of a_rows and out_rows; PairGemm only
   const char* row_bias = nullptr;  // [m] or null; BlockedGemm only
+  float alpha = 1, beta = 0;
+  const char* c = nullptr;  // or null, with rows as out has them
+  const RowOffsets* c_rows = nullptr;
+  std::optional<Activation> function = {};
+
+  // Whether a bias is all that follows a sum.
+  bool only_adds_bias() const { return alpha == 1 && !c && !function; }
 };
+
+inline constexpr int64_t kFinishedColumns = 256;  // at most, at once
+// What follows the sums of some columns of a row, and R(): sums are changed.
+void finish_row(const Simd& simd, const Format& storage, const Gemm& gemm, int64_t row,
+                int64_t column, float* sums, int64_t columns);
 
 // The output is cut into blocks by its shape alone; every block is computed by one thread and sums
 // over k in one order, so that no result depends on the number of threads.

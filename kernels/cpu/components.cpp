@@ -19,6 +19,10 @@ void with_bits(DType dtype, F f) {
 void CpuOps::do_transpose(const Tensor& out, const Tensor& x) {
   require_storage("transpose", x);
   settle_for("scalars");
+  exchange_last_axes(out, x);
+}
+
+void CpuOps::exchange_last_axes(const Tensor& out, const Tensor& x) {
   if (x.numel() == 0) return;
   constexpr int64_t kTile = 32;  // rows and columns that stay in the first cache
   const RowOffsets source(x), target(out);

@@ -39,6 +39,8 @@ class CpuOps final : public DeviceOps {
   template <size_t Tensors>
   void elementwise(const MapCall& call, const std::array<const Tensor*, Tensors>& all);
 
+  // out[.., j, i] = x[.., i, j].
+  void exchange_last_axes(const Tensor& out, const Tensor& x);
   void reduce_rows(const ReduceCall& call, const ReductionRow& f);
   void reduce_columns(const ReduceCall& call, const ReductionRow& f);
 

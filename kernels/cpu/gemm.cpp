@@ -1,4 +1,5 @@
-// linear: R(x W^T + bias), the bias inside the single rounding; matmul: R(a b), R(a b^T).
+// linear: R(x W^T + bias), the bias inside the single rounding; matmul: R(a b), R(a b^T); gemm: all
+// of it, of batches, whose transposed left operands are turned first.
 //
 // Three ways, chosen by shape and dtype alone: a few rows as dot products (bound by reading W
 // once), oneDNN where it is there and the problem is large enough to gain by it, our own blocked
@@ -87,7 +88,7 @@ void blocked(const Simd& simd, ThreadPool& pool, Arena& arena, DType dtype, cons
 
 void run_onednn(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storage,
                 DType dtype, const Gemm& gemm) {
-  constexpr int64_t kRows = 256, kColumns = 256;
+  constexpr int64_t kRows = 256, kColumns = kFinishedColumns;
   const int64_t row_blocks = (gemm.m + kRows - 1) / kRows;
   const int64_t column_blocks = (gemm.n + kColumns - 1) / kColumns;
   const Tensor scratch = arena.take(DType::f32, {pool.size(), kRows * kColumns});
@@ -99,13 +100,8 @@ void run_onednn(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& 
     onednn::gemm(dtype, rows, columns, gemm.k, storage.at(gemm.a, (*gemm.a_rows)[row]),
                  gemm.a_rows->stride(), storage.at(gemm.b, column * gemm.b_stride), gemm.b_stride,
                  sums, kColumns);
-    float bias[kColumns];
-    const float* added =
-        gemm.bias ? storage.read(storage.at(gemm.bias, column), bias, columns) : nullptr;
     for (int64_t i = 0; i < rows; ++i) {
-      float* line = sums + i * kColumns;
-      if (added) simd.rows[kF32].add(line, line, added, columns);
-      storage.write(storage.at(gemm.out, (*gemm.out_rows)[row + i] + column), line, columns);
+      finish_row(simd, storage, gemm, row + i, column, sums + i * kColumns, columns);
     }
   });
 }
@@ -151,26 +147,46 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   blocked(*simd_, pool_, arena(), x.dtype(), gemm);
 }
 
-// Attention scores and values, per batch row and head.
-void CpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
-  const Format storage = format("matmul", a);
-  if (out.numel() == 0) return;
-  const int64_t heads = a.dim(1), group = heads / b.dim(1), count = a.dim(0) * heads;
+// matmul: attention scores and values, per batch row and head.
+void CpuOps::do_gemm(const GemmCall& call) {
+  const Format storage = format(call.row.name, call.a);
+  if (call.out.numel() == 0) return;
+  Arena::Scope scope(arena());
+  const Tensor &out = call.out, &b = call.b;
+  Tensor a = call.a;
+  if (call.params.transpose_a) {
+    a = arena().take(a.dtype(), {a.dim(0), a.dim(1), call.rows(), call.inner()});
+    exchange_last_axes(a, call.a);
+  }
+  const bool transpose_b = call.params.transpose_b;
+  const int64_t heads = a.dim(1), group = call.group(), count = a.dim(0) * heads;
   const auto one_head = [](const Tensor& t) { return t.slice(0, 0, 1).slice(1, 0, 1); };
   const RowOffsets a_rows(one_head(a)), out_rows(one_head(out));
+  const RowOffsets c_rows(call.c.defined() ? one_head(call.c) : one_head(out));
   const auto of_head = [&](int64_t i) {
     const int64_t row = i / heads, head = i % heads;
     const auto offset = [row](const Tensor& t, int64_t h) {
       return row * t.stride(0) + h * t.stride(1);
     };
-    return Gemm{a.dim(2),    out.dim(3),
-                a.dim(3),    storage.at(a, offset(a, head)),
-                &a_rows,     storage.at(b, offset(b, head / group)),
-                b.stride(2), transpose_b,
-                nullptr,     storage.at(static_cast<char*>(out.raw()), offset(out, head)),
-                &out_rows};
+    Gemm gemm{};
+    gemm.m = call.rows();
+    gemm.n = call.columns();
+    gemm.k = call.inner();
+    gemm.a = storage.at(a, offset(a, head));
+    gemm.a_rows = &a_rows;
+    gemm.b = storage.at(b, offset(b, head / group));
+    gemm.b_stride = b.stride(2);
+    gemm.b_by_columns = transpose_b;
+    gemm.bias = call.bias.defined() ? storage.at(call.bias, 0) : nullptr;
+    gemm.out = storage.at(static_cast<char*>(out.raw()), offset(out, head));
+    gemm.out_rows = &out_rows;
+    gemm.alpha = static_cast<float>(call.params.alpha);
+    gemm.beta = static_cast<float>(call.params.beta);
+    gemm.c = call.c.defined() ? storage.at(call.c, offset(call.c, head)) : nullptr;
+    gemm.c_rows = &c_rows;
+    gemm.function = call.params.function;
+    return gemm;
   };
-  Arena::Scope scope(arena());
   if (a.dim(2) <= kGemvRows && transpose_b) {
     const double cost = 0.2 * static_cast<double>(a.dim(2) * out.dim(3) * (a.dim(3) + 16));
     const Tensor wide = arena().take(DType::f32, {pool_.size(), kGemvRows * a.dim(3)});
@@ -182,7 +198,7 @@ void CpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool
     });
   }
   const Gemm shape = of_head(0);
-  if (MatrixGemm::multiplies(*simd_, a.dtype())) {
+  if (MatrixGemm::multiplies(*simd_, a.dtype()) && shape.only_adds_bias()) {
     return packed_first(MatrixGemm(*simd_, shape, false), pool_, arena(), count, of_head);
   }
   if (PairGemm::multiplies(*simd_, a.dtype())) {

@@ -73,12 +73,8 @@ void PairGemm::pack_columns(const Gemm& gemm, int64_t column, int64_t columns, i
 void PairGemm::finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns,
                       float* sums) const {
   const Format storage(simd_, DType::bf16);
-  float bias[kBlockColumns];
-  if (gemm.bias) storage.widen(bias, storage.at(gemm.bias, column), columns);
   for (int64_t i = 0; i < rows; ++i, sums += block_columns_) {
-    if (gemm.bias) simd_.floats().add(sums, sums, bias, columns);
-    storage.write(storage.at(gemm.out, (*gemm.out_rows)[gemm.first_row + row + i] + column), sums,
-                  columns);
+    finish_row(simd_, storage, gemm, gemm.first_row + row + i, column, sums, columns);
   }
 }
 
@@ -86,7 +82,8 @@ void PairGemm::compute(const Gemm& gemm, int64_t block, const float* packed, flo
   const int64_t row = block / column_blocks_ * block_rows_, rows = std::min(block_rows_, m_ - row);
   const int64_t column = block % column_blocks_ * block_columns_;
   const int64_t columns = std::min(block_columns_, n_ - column), width = simd_.tile_columns;
-  const bool direct = !gemm.bias && gemm.out_rows->uniform();  // without a pass over the sums
+  const bool direct = !gemm.bias && gemm.only_adds_bias() &&
+                      gemm.out_rows->uniform();  // without a pass over the sums
   char* first_out = gemm.out + ((*gemm.out_rows)[gemm.first_row + row] + column) * 2;
   const int64_t out_stride = gemm.out_rows->stride();
   float* strip = scratch;

@@ -155,6 +155,7 @@ std::vector<Implementation> GpuOps::library_implementations() {
   const std::string_view absent = cublaslt() ? "" : "libcublasLt is not on this machine";
   out.push_back({OpId::linear, {"cublaslt", {}}, absent});
   out.push_back({OpId::matmul, {"cublaslt", {}}, absent});
+  out.push_back({OpId::gemm, {"cublaslt", {}}, absent});
 #endif
   return out;
 }

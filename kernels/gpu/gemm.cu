@@ -4,6 +4,7 @@
 // reads its weights once with 16-byte accesses and keeps M sums. One row: one_row.cu.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/product_tiles.h"
+#include "kernels/gpu/row_tail.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -20,6 +21,13 @@ struct GemmOperands {
   const T* b;
   int64_t b_inner, b_column;  // strides of b along k and n
   const T* bias;              // null: none
+  int64_t a_inner;            // stride of a along k
+  float alpha, beta;
+  const T* c;  // null: none
+  Rows c_rows;
+  int64_t c_batch, c_head;
+  bool has_function;
+  Activation function;
   int64_t rows, columns, inner;
   // Batched: z = batch * heads + head; b's head is head / group.
   int64_t batches, heads, group;
@@ -30,22 +38,27 @@ struct GemmOperands {
     const T* a_first;
     const T* b_first;
     T* out_first;
+    const T* c_first;
 
     __device__ float left(int64_t row, int64_t k) const {
-      return to_float(a_first[p.a_rows.offset(row) + k]);
+      return to_float(a_first[p.a_rows.offset(row) + k * p.a_inner]);
     }
     __device__ float right(int64_t k, int64_t column) const {
       return to_float(b_first[k * p.b_inner + column * p.b_column]);
     }
     __device__ void finish(int64_t row, int64_t column, float sum) const {
       const float added = p.bias ? to_float(p.bias[column]) : 0.0f;
-      out_first[p.out_rows.offset(row) + column] = from_float<T>(sum + added);
+      float y = p.alpha * sum;
+      if (p.c) y = fused_multiply_add(p.beta, to_float(c_first[p.c_rows.offset(row) + column]), y);
+      y += added;
+      if (p.has_function) y = activated<T>(p.function, y);
+      out_first[p.out_rows.offset(row) + column] = from_float<T>(y);
     }
   };
   __device__ Product of(int64_t z) const {
     const int64_t head = z % heads, batch = z / heads;
     return {*this, a + batch * a_batch + head * a_head, b + batch * b_batch + head / group * b_head,
-            out + batch * out_batch + head * out_head};
+            out + batch * out_batch + head * out_head, c + batch * c_batch + head * c_head};
   }
   __device__ bool right_along_inner() const { return b_inner == 1; }
 };
@@ -117,7 +130,8 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
     p.rows = rows;
     p.columns = weight.dim(0);
     p.inner = weight.dim(1);
-    p.batches = p.heads = p.group = 1;
+    p.batches = p.heads = p.group = p.a_inner = 1;
+    p.alpha = 1;
     const auto go = [&]<int M>() {
       with_wave(stream(), [&]<int Wave>() {
         launch_overlapped<gemv<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)},
@@ -133,39 +147,55 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   });
 }
 
-void GpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
+void GpuOps::do_gemm(const GemmCall& call) {
+  const char* op = call.row.name;
+  const Tensor &out = call.out, &a = call.a, &b = call.b, &c = call.c;
+  const GemmParams& params = call.params;
   if (out.numel() == 0) return;
-  if (library_matmul(out, a, b, transpose_b)) return;
-  with_storage("matmul", out.dtype(), [&]<class T>(T) {
-    GemmOperands<T> p{};
-    p.out = out.data<T>();
-    p.a = a.data<T>();
-    p.b = b.data<T>();
-    p.b_inner = transpose_b ? 1 : b.stride(2);
-    p.b_column = transpose_b ? b.stride(2) : 1;
-    p.rows = a.dim(2);
-    p.inner = a.dim(3);
-    p.columns = out.dim(3);
-    p.heads = a.dim(1);
-    p.batches = a.dim(0) * p.heads;
-    p.group = p.heads / b.dim(1);
-    p.a_batch = a.stride(0);
-    p.a_head = a.stride(1);
-    p.b_batch = b.stride(0);
-    p.b_head = b.stride(1);
-    p.out_batch = out.stride(0);
-    p.out_head = out.stride(1);
-    const auto rows_along = [](int64_t count, int64_t stride) {
+  const bool is_matmul = call.is_plain() && !params.transpose_a;
+  if (is_matmul && library_matmul(out, a, b, params.transpose_b)) return;
+  with_storage(op, out.dtype(), [&]<class T>(T) {
+    const auto rows_along = [&](int64_t stride) {
       Rows rows;
-      rows.count = count;
-      rows.innermost = Divisor(count);
+      rows.count = call.rows();
+      rows.innermost = Divisor(rows.count);
       rows.stride2 = stride;
       return rows;
     };
-    p.a_rows = rows_along(p.rows, a.stride(2));
-    p.out_rows = rows_along(p.rows, out.stride(2));
+    GemmOperands<T> p{};
+    p.out = out.data<T>();
+    p.out_rows = rows_along(out.stride(2));
+    p.out_batch = out.stride(0);
+    p.out_head = out.stride(1);
+    p.a = a.data<T>();
+    p.a_rows = rows_along(params.transpose_a ? 1 : a.stride(2));
+    p.a_inner = params.transpose_a ? a.stride(2) : 1;
+    p.a_batch = a.stride(0);
+    p.a_head = a.stride(1);
+    p.b = b.data<T>();
+    p.b_inner = params.transpose_b ? 1 : b.stride(2);
+    p.b_column = params.transpose_b ? b.stride(2) : 1;
+    p.b_batch = b.stride(0);
+    p.b_head = b.stride(1);
+    p.rows = call.rows();
+    p.inner = call.inner();
+    p.columns = call.columns();
+    p.heads = a.dim(1);
+    p.batches = a.dim(0) * p.heads;
+    p.group = call.group();
+    p.alpha = static_cast<float>(params.alpha);
+    p.beta = static_cast<float>(params.beta);
+    p.bias = call.bias.defined() ? call.bias.data<T>() : nullptr;
+    if (c.defined()) {
+      p.c = c.data<T>();
+      p.c_rows = rows_along(c.stride(2));
+      p.c_batch = c.stride(0);
+      p.c_head = c.stride(1);
+    }
+    p.has_function = params.function.has_value();
+    p.function = params.function.value_or(Activation::silu);
     settle_for("tiles");
-    launch_product_tiles("matmul", stream(), p);
+    launch_product_tiles(op, stream(), p);
   });
 }
 

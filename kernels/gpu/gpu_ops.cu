@@ -30,6 +30,7 @@ const std::vector<Row>& rows() {
       {OpId::scale, widths, {"multiply", "divide"}},
       {OpId::softmax, widths, owned},
       {OpId::matmul, {"tiles"}},
+      {OpId::gemm, {"tiles"}},
       {OpId::masked_add, widths},
       {OpId::repeat_heads, widths, {"b2", "b4"}},
       {OpId::rotary_table, widths},
@@ -85,7 +86,8 @@ unsigned* GpuOps::tickets(int64_t count) {
 
 Contract GpuOps::contract(OpId op, DType storage) const {
   Contract out{storage, storage, {24, SumRounding::nearest, 1}, RoundingPoints::eager};
-  if (op == OpId::linear || op == OpId::matmul) out.accumulator = product_accumulator(storage);
+  if (op == OpId::linear || op == OpId::matmul || op == OpId::gemm)
+    out.accumulator = product_accumulator(storage);
   if (op == OpId::sdpa) out.points = RoundingPoints::fused;
   // The number of rows decides how reductions are shared among blocks, how norms and softmax cut a
   // row (row_slice.h), products their tiles, and attention its keys.

@@ -159,10 +159,9 @@ class Check {
 
 }  // namespace
 
-void refuse(OpId op, const Device& device, std::initializer_list<const Tensor*> tensors,
-            bool narrow_weights, bool transposed) {
-  const OpRow& row = row_of(op);
-  Check(row, transposed ? row.transposed : row.operands, device, tensors).run(narrow_weights);
+void refuse(OpId op, const Signature& signature, const Device& device,
+            std::initializer_list<const Tensor*> tensors, bool narrow_weights) {
+  Check(row_of(op), signature, device, tensors).run(narrow_weights);
   throw std::logic_error(text('[', name_of(op), "] refused what fits"));
 }
 

@@ -22,8 +22,7 @@ struct CheckedCall {
 
 // Throws the UsageError of operands that do not fit (kernels/ops/fits.h). `tensors` in the order of
 // the row, of which the last may be missing where they are optional.
-[[noreturn]] void refuse(OpId op, const Device& device,
-                         std::initializer_list<const Tensor*> tensors, bool narrow_weights,
-                         bool transposed);
+[[noreturn]] void refuse(OpId op, const Signature& signature, const Device& device,
+                         std::initializer_list<const Tensor*> tensors, bool narrow_weights);
 
 }  // namespace plumb

@@ -1,6 +1,7 @@
 // DeviceOps: what a device implements, one function per op of ops.h. Operands are checked already.
 #pragma once
 
+#include "kernels/ops/gemm_call.h"
 #include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/reduce_call.h"
@@ -24,8 +25,7 @@
   qualifier void do_pool(const PoolCall& call) ending;                                            \
   qualifier void do_upsample_nearest2d(const Tensor& out, const Tensor& x) ending;                \
   qualifier void do_softmax(const Tensor& out, const Tensor& x) ending;                           \
-  qualifier void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) \
-      ending;                                                                                     \
+  qualifier void do_gemm(const GemmCall& call) ending;                                            \
   qualifier void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) ending;    \
   qualifier void do_repeat_heads(const Tensor& out, const Tensor& x) ending;                      \
   qualifier void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,   \

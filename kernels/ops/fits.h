@@ -151,19 +151,18 @@ inline CheckedCall checked_call(OpId op, const fits_detail::Found& found) {
 }
 
 template <const Signature& s, class... Tensors>
-CheckedCall check_as(OpId op, bool transposed, const Device& device, bool narrow_weights,
+CheckedCall check_as(OpId op, const Device& device, bool narrow_weights,
                      const Tensors&... tensors) {
   fits_detail::Found found;
   if (!fits_as<s>(found, device, narrow_weights, tensors...)) {
-    refuse(op, device, {&tensors...}, narrow_weights, transposed);
+    refuse(op, s, device, {&tensors...}, narrow_weights);
   }
   return checked_call(op, found);
 }
 
 template <OpId op, bool transposed = false, class... Tensors>
 CheckedCall check(const Device& device, bool narrow_weights, const Tensors&... tensors) {
-  return check_as<fits_detail::kSignature<op, transposed>>(op, transposed, device, narrow_weights,
-                                                           tensors...);
+  return check_as<fits_detail::kSignature<op, transposed>>(op, device, narrow_weights, tensors...);
 }
 
 template <OpId op, bool transposed, class... Tensors>

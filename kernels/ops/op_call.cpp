@@ -1,5 +1,6 @@
 #include "kernels/ops/op_call.h"
 
+#include "kernels/ops/gemm_call.h"
 #include "kernels/ops/ops.h"
 
 namespace plumb {
@@ -48,13 +49,17 @@ Tensor OpCall::operand(std::string_view name) const {
   throw std::logic_error("no operand has that name");
 }
 
-int64_t OpCall::extent(char letter) const {
-  const bool* transposed = nullptr;
-  for (const OpArgument& argument : arguments) {
-    if (const bool* found = std::get_if<bool>(&argument)) transposed = found;
-  }
+const Signature& OpCall::signature() const {
   const OpRow& row = row_of(op);
-  const Signature& operands = transposed && *transposed ? row.transposed : row.operands;
+  for (const OpArgument& argument : arguments) {
+    if (const auto* gemm = std::get_if<GemmParams>(&argument)) return gemm_signature(*gemm);
+    if (const bool* on = std::get_if<bool>(&argument)) return *on ? row.transposed : row.operands;
+  }
+  return row.operands;
+}
+
+int64_t OpCall::extent(char letter) const {
+  const Signature& operands = signature();
   const int8_t place = operands.place_of(letter);
   const std::vector<Tensor> given = tensors();
   for (size_t i = 0; i < given.size(); ++i) {

@@ -17,7 +17,8 @@ class Ops;
 using OpArgument =
     std::variant<Tensor, double, bool, int64_t, Axes, Activation, std::optional<Activation>,
                  ScaleOperation, RotaryStyle, RmsNormParams, GatedRmsNormParams, AttentionMask,
-                 SdpaParams, SsdInputs, SsdParams, GroupNormParams, ConvParams, PoolParams>;
+                 SdpaParams, SsdInputs, SsdParams, GroupNormParams, ConvParams, PoolParams,
+                 GemmParams>;
 
 struct OpCall {
   OpId op;
@@ -48,6 +49,8 @@ struct OpCall {
   std::vector<OpCall> singles() const;
   // Whether the tensor at this place of tensors() is written.
   bool writes(size_t tensor) const;
+  // Of the op's row, or what it is with the call's switches on.
+  const Signature& signature() const;
   // The tensor of this name in the op's row, and what a letter of the row is in this call.
   Tensor operand(std::string_view name) const;
   int64_t extent(char letter) const;

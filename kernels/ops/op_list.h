@@ -108,6 +108,7 @@ PLUMB_OP(conv_transpose1d, .operands = signature("out[B,O,Q] = x[B,C,W], weight[
          .per = "DL", .per_input = true)
 PLUMB_OP(conv_transpose2d, .operands = signature("out[B,O,P,Q] = x[B,C,H,W], weight[C,D,K,L], bias[O]?"), .flops = 2,
          .per = "DKL", .per_input = true)
+PLUMB_OP(gemm, .operands = kGemm, .sums = "K", .flops = 2, .per = "K", .more = 4)  // alpha, beta, bias, function
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,

@@ -85,6 +85,13 @@ struct SsdParams {
   std::optional<double> dt_min, dt_max;  // chunk form only
 };
 
+// Of out = f(alpha a b + beta c + bias).
+struct GemmParams {
+  double alpha = 1, beta = 0;
+  bool transpose_a = false, transpose_b = false;  // as they are stored
+  std::optional<Activation> function = {};
+};
+
 struct GroupNormParams {
   int64_t groups = 1;  // divides the channels; those of a group share mean and variance
   double eps = 0;

@@ -52,7 +52,7 @@ void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const
 }
 
 void Ops::unary(OpId op, const Tensor& out, const Tensor& x, double number, double shift) {
-  const CheckedCall call = check_as<kUnary>(op, false, device_, false, out, x);
+  const CheckedCall call = check_as<kUnary>(op, device_, false, out, x);
   dispatch_map<&Ops::unary>(call,
                             {call.row, *call.row.formula, out, x, nullptr, nullptr, number, shift},
                             out, x, number, shift);
@@ -96,10 +96,9 @@ void Ops::cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
 
 void Ops::reduce(OpId op, const Tensor& out, const Tensor& x, Axes axes) {
   const OpRow& row = row_of(op);
-  const CheckedCall call =
-      takes_bools(op) ? check_as<kReductionToBool>(op, false, device_, false, out, x)
-      : gives_ids(op) ? check_as<kReductionToIndex>(op, false, device_, false, out, x)
-                      : check_as<kReduction>(op, false, device_, false, out, x);
+  const CheckedCall call = takes_bools(op) ? check_as<kReductionToBool>(op, device_, false, out, x)
+                           : gives_ids(op) ? check_as<kReductionToIndex>(op, device_, false, out, x)
+                                           : check_as<kReduction>(op, device_, false, out, x);
   require(axes.set >> x.rank() == 0, row.name, "axes reach beyond the last of x, whose shape is ",
           x.shape());
   Shape kept = x.shape();
@@ -154,7 +153,11 @@ void Ops::softmax(const Tensor& out, const Tensor& x) {
 void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
   const CheckedCall call =
       transpose_b ? checked<OpId::matmul, true>(out, a, b) : checked<OpId::matmul>(out, a, b);
-  dispatch<&Ops::matmul, &DeviceOps::do_matmul>(call, out, a, b, transpose_b);
+  GemmCall product{call.row, out, a, b, {}, {}, {}};
+  product.params.transpose_b = transpose_b;
+  run_op<&Ops::matmul>(
+      OpId::matmul, [&](DeviceOps& device) { device.do_gemm(product); }, out, a, b, transpose_b);
+  record(call);
 }
 
 void Ops::masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {

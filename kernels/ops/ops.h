@@ -143,6 +143,13 @@ class Ops {
   // [B, H, M, N]; H is a multiple of Hkv and head h uses h / (H / Hkv).
   void matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b);
 
+  // R(f(alpha a b + beta c + bias)) per batch, f only if given, a sum in float32: a [*, M, K] or,
+  // transposed, [*, K, M], b [*, K, N] or [*, N, K], out [*, M, N], bias [N] or undefined; `*` is
+  // up to two axes. c [*, M, N], which may be out, is not read where beta is 0, else it is needed.
+  // torch.addmm, torch.baddbmm.
+  void gemm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& c,
+            const Tensor& bias, const GemmParams&);
+
   // R(x + mask), x [B, H, T, S], mask [B|1, H|1, T, S] additive.
   void masked_add(const Tensor& out, const Tensor& x, const Tensor& mask);
 

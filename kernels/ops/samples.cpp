@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/gemm_call.h"
 #include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/sample_windows.h"
@@ -73,6 +74,8 @@ class Maker {
         size == Size::several && row_.operands.operands[0].type != OperandType::storage;
     if (row_.reduction && several && leading_.size() == 1) leading_.push_back(one_of('*'));
     if (step_) extents_['T'] = 1;
+    gemm_.transpose_a = row_.id == OpId::gemm && chance(2);
+    gemm_.transpose_b = transposed_;
     windows_ = sample_windows(row_, size == Size::several, [this](int of) { return choose(of); });
     for (const auto& [letter, extent] : windows_.extents) extents_[letter] = extent;
     if (!windows_.behind_batch.empty()) {
@@ -154,6 +157,7 @@ class Maker {
   }
   GatedRmsNormParams argument(GatedRmsNormParams*);
   GroupNormParams argument(GroupNormParams*) { return {windows_.groups, eps()}; }
+  GemmParams argument(GemmParams*);
   ConvParams argument(ConvParams*) { return windows_.conv; }
   PoolParams argument(PoolParams*) { return windows_.pool; }
   AttentionMask argument(AttentionMask*);
@@ -171,7 +175,10 @@ class Maker {
     return out;
   }
 
-  const Signature& signature() const { return transposed_ ? row_.transposed : row_.operands; }
+  const Signature& signature() const {
+    if (row_.id == OpId::gemm) return gemm_signature(gemm_);
+    return transposed_ ? row_.transposed : row_.operands;
+  }
 
   int choose(int of) { return static_cast<int>(engine_() % static_cast<uint32_t>(of)); }
   bool chance(int of) { return choose(of) == 0; }
@@ -202,6 +209,7 @@ class Maker {
   const bool of_bools_;
   const bool mostly_zero_;  // of what is reduced to bool
   WindowSample windows_;
+  GemmParams gemm_;
   Axes axes_;
   int reduced_ = 1;            // elements of a result
   std::vector<int> repeated_;  // by axis, a bit of each input that is 1 there; empty: none
@@ -309,6 +317,7 @@ Tensor Maker::argument(Tensor*) {
   const Operand& it = signature().operands.at(static_cast<size_t>(at_));
   const bool needed = !it.optional || (step_ && it.name == "state");
   if (!needed && chance(2)) return ++at_, Tensor();
+  if (it.name == "c") gemm_.beta = chance(2) ? 1 : -0.3125;
   const Shape shape = shape_of(it);
   if (row_.id == OpId::embedding) extent('V');  // of which ids are
   rank_ = shape.rank();
@@ -324,6 +333,13 @@ double Maker::argument(double*) {
   constexpr double kNumbers[] = {1, 0.3125, 2.5, 55.5};
   const double out = kNumbers[choose(4)];
   return row_.number == NumberField::scale && chance(3) ? -out : out;
+}
+
+GemmParams Maker::argument(GemmParams*) {
+  constexpr double kAlphas[] = {1, 0.3125, -2.5};
+  gemm_.alpha = kAlphas[choose(3)];
+  gemm_.function = argument(static_cast<std::optional<Activation>*>(nullptr));
+  return gemm_;
 }
 
 GatedRmsNormParams Maker::argument(GatedRmsNormParams*) {

@@ -16,6 +16,14 @@ inline constexpr Signature kReduction = signature("out[..] = x[*]");
 inline constexpr Signature kReductionToIndex = signature("out[..]: i64 = x[*]");
 inline constexpr Signature kReductionToBool = signature("out[..]: bool = x[*]: same");
 inline constexpr Signature kResampled = signature("out[B,C,P,Q] = x[B,C,H,W]");
+inline constexpr Signature kGemm =
+    signature("out[*,M,N] = a[*,M,K], b[*,K,N], c[*,M,N]?, bias[N]?");
+inline constexpr Signature kGemmOfTransposedA =
+    signature("out[*,M,N] = a[*,K,M], b[*,K,N], c[*,M,N]?, bias[N]?");
+inline constexpr Signature kGemmOfTransposedB =
+    signature("out[*,M,N] = a[*,M,K], b[*,N,K], c[*,M,N]?, bias[N]?");
+inline constexpr Signature kGemmOfBothTransposed =
+    signature("out[*,M,N] = a[*,K,M], b[*,N,K], c[*,M,N]?, bias[N]?");
 inline constexpr Signature kWhere = signature("out[*] = condition[*]: bool, a[*], b[*]");
 
 inline constexpr std::array<OpRow, kOpCount> kTable = {{

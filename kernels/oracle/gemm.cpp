@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "kernels/core/error.h"
@@ -119,20 +120,56 @@ void OracleOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weig
   put(out, values, "linear");
 }
 
-void OracleOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
-  const int64_t rows = a.dim(2), inner = a.dim(3), columns = out.dim(3);
-  const int64_t group = a.dim(1) / b.dim(1);
-  const Rounding rounding(out.dtype(), "matmul");
-  const Noise noise(a.dtype());
-  for (int64_t n = 0; n < a.dim(0); ++n) {
-    for (int64_t h = 0; h < a.dim(1); ++h) {
+namespace {
+
+// What is behind the sums of one product.
+void finish(const GemmCall& call, std::vector<double>& values, const std::vector<double>& c,
+            const Noise& noise) {
+  const GemmParams& p = call.params;
+  const std::vector<double> bias =
+      call.bias.defined() ? values_of(call.bias)
+                          : std::vector<double>(static_cast<size_t>(call.columns()), 0.0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double product = p.alpha * values[i], other = c.empty() ? 0 : p.beta * c[i];
+    const double added = bias[i % bias.size()];
+    double& y = values[i];
+    y = noise.sum(product + other + added, std::fabs(product) + std::fabs(other) + std::fabs(added),
+                  3);
+    if (!p.function) continue;
+    const double f = activate(y, *p.function);
+    y = noise.function(f, error_scale(y, f, *p.function));
+  }
+}
+
+// [columns, rows] as [rows, columns].
+std::vector<double> transposed(const std::vector<double>& from, size_t rows, size_t columns) {
+  std::vector<double> out(from.size());
+  for (size_t i = 0; i < from.size(); ++i) out[i % rows * columns + i / rows] = from[i];
+  return out;
+}
+
+}  // namespace
+
+void OracleOps::do_gemm(const GemmCall& call) {
+  const Rounding rounding(call.out.dtype(), call.row.name);
+  const Noise noise(call.a.dtype());
+  for (int64_t n = 0; n < call.a.dim(0); ++n) {
+    for (int64_t h = 0; h < call.a.dim(1); ++h) {
       const auto at = [&](const Tensor& t, int64_t head) {
         return t.slice(0, n, n + 1).slice(1, head, head + 1);
       };
-      std::vector<double> values = product(rows, columns, inner, values_of(at(a, h)),
-                                           Right(at(b, h / group)), transpose_b, noise);
+      std::vector<double> a = values_of(at(call.a, h));
+      if (call.params.transpose_a) {
+        a = transposed(a, static_cast<size_t>(call.rows()), static_cast<size_t>(call.inner()));
+      }
+      std::vector<double> values =
+          product(call.rows(), call.columns(), call.inner(), a, Right(at(call.b, h / call.group())),
+                  call.params.transpose_b, noise);
+      const std::vector<double> c =
+          call.c.defined() ? values_of(at(call.c, h)) : std::vector<double>();
+      if (!call.is_plain()) finish(call, values, c, noise);
       for (double& value : values) value = rounding(value);
-      move(at(out, h), values);
+      move(at(call.out, h), values);
     }
   }
 }

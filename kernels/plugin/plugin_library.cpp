@@ -34,6 +34,7 @@ bool needs_version_2(OpId op) {
     case OpId::causal_conv1d:
     case OpId::ssd_scan:
     case OpId::gated_rms_norm:
+    case OpId::gemm:
     case OpId::group_norm:
     case OpId::max_pool2d:
     case OpId::avg_pool2d:

@@ -98,6 +98,13 @@ struct ParamsOf {
     out.eps = p.eps;
     more.group_size = p.group_size;
   }
+  void operator()(const GemmParams& p) {
+    out.scale = p.alpha;
+    out.transpose_b = p.transpose_b;
+    more.beta = p.beta;
+    more.transpose_a = p.transpose_a;
+    (*this)(p.function);
+  }
   void operator()(const GroupNormParams& p) {
     out.eps = p.eps;
     more.groups = p.groups;

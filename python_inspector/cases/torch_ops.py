@@ -194,6 +194,24 @@ OPS: dict[str, Op] = {
 }  # fmt: skip
 
 
+def _gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    bias: torch.Tensor,
+    alpha: float,
+    beta: float,
+    transpose_a: bool,
+    transpose_b: bool,
+    activation: str = "",
+) -> torch.Tensor:
+    left = a.float().transpose(-1, -2) if transpose_a else a.float()
+    right = b.float().transpose(-1, -2) if transpose_b else b.float()
+    out = alpha * (left @ right) + bias.float()
+    out = out + beta * c.float() if beta else out
+    return (functional.silu(out) if activation else out).to(a.dtype)
+
+
 def _convolution(name: str, *weights: Shape) -> Op:
     """Of x with 4 channels and 6 results in 2 groups; of the last, none but the groups' own."""
     like = getattr(functional, name)
@@ -242,4 +260,15 @@ OPS |= {
     "conv2d": _convolution("conv2d", (6, 2, 1, 1), (6, 2, 3, 2)),
     "conv_transpose1d": _convolution("conv_transpose1d", (4, 3, 4)),
     "conv_transpose2d": _convolution("conv_transpose2d", (4, 3, 3, 2)),
+    "gemm": Op(
+        lambda a, b, c, bias, **numbers: _gemm(a, b, c, bias, **numbers),
+        (((2, 33, 33), (2, 33, 33), (2, 33, 33), (33,)), ((9, 9), (9, 9), (9, 9), (9,))),
+        (
+            {"alpha": 2.5, "beta": 0.0, "transpose_a": True, "transpose_b": False},
+            {"alpha": 1.0, "beta": -0.3125, "transpose_a": False, "transpose_b": True,
+             "activation": "silu"},
+            {"alpha": 0.3125, "beta": 1.0, "transpose_a": True, "transpose_b": True},
+        ),
+        sums_products=True,
+    ),
 }  # fmt: skip

@@ -47,6 +47,8 @@ void larger_window(MaybeWindow& x) {
 }
 void one_more(int64_t& x) { ++x; }
 void one_alone(int64_t& x) { x = 1; }
+void one_or_none(double& x) { x = x != 0 ? 1 : 0; }
+void no_function(std::optional<Activation>& x) { x.reset(); }
 void negated(bool& x) { x = !x; }
 template <class T>
 void other(T& one_of_two) {
@@ -97,6 +99,9 @@ std::vector<ArgumentEdit> argument_edits() {
       of("1 + w for w and the reverse", &RmsNormParams::weight_offset, exchanged),
       of("weight and cast exchanged", &RmsNormParams::rounding, other<WeightRounding>),
       of("eps missing", &GatedRmsNormParams::eps, lost),
+      of("alpha 1 % larger", &GemmParams::alpha, larger),
+      of("c as it is", &GemmParams::beta, one_or_none),
+      of("function left out", &GemmParams::function, no_function),
       of("eps missing", &GroupNormParams::eps, lost),
       of("one group", &GroupNormParams::groups, one_alone),
       of("padding counts, or not", &PoolParams::counts_padding, negated),

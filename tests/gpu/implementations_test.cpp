@@ -99,6 +99,7 @@ class Calls {
     }
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 0.5, ScaleOperation::multiply); });
     windows(columns);
+    products_with_more(columns);
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 3, ScaleOperation::divide); });
     call(shape, [&](const Tensor& out) { ops_.softcap(out, x, 30); });
     for (const Activation f :
@@ -109,6 +110,13 @@ class Calls {
     const Shape scores({1, 2, 3, columns});
     const Tensor score = input(scores), mask = input({1, 1, 3, columns});
     call(scores, [&](const Tensor& out) { ops_.masked_add(out, score, mask); });
+  }
+
+  void products_with_more(int64_t columns) {
+    const Tensor a = input({2, 9, columns}), b = input({2, 9, 33}), c = input({2, columns, 33});
+    call({2, columns, 33}, [&](const Tensor& out) {
+      ops_.gemm(out, a, b, c, input({33}), {0.5, 2, true, false, Activation::silu});
+    });
   }
 
   void windows(int64_t columns) {

@@ -72,6 +72,16 @@ TEST_CASE("a plugin is passed the axis, the offset, the groups and the bounds of
   CHECK(seen.params.scale == 2);
   CHECK(seen.more.shift == 0.5);
 
+  const auto product = noting("gemm");
+  const Tensor square = of(*product, {4, 4});
+  product->ops().gemm(square, square, square, square, {}, {2, 0.5, true, false, Activation::tanh});
+  CHECK(seen.count == 5);
+  CHECK(seen.params.scale == 2);
+  CHECK(seen.more.beta == 0.5);
+  CHECK(seen.more.transpose_a == 1);
+  CHECK(seen.params.transpose_b == 0);
+  CHECK(seen.params.activation == PLUMB_TANH);
+
   const auto window = noting("conv2d");
   const Tensor plane = of(*window, {1, 2, 9, 9});
   window->ops().convolve(OpId::conv2d, of(*window, {1, 4, 3, 5}), plane, of(*window, {4, 1, 3, 3}),
