@@ -32,7 +32,7 @@ std::string fingerprint(Device& device, const BenchCase& bench_case, const Bench
   for (const BenchOperand& operand : bench_case.operands) {
     if (operand.fill.kind != Fill::output) continue;
     const Tensor t = set.at(operand.name);
-    const Tensor rows = gather(device.ops(), picked(t, -2, picks(t.dim(-2), 16)));
+    const Tensor rows = collected(device.ops(), picked(t, -2, picks(t.dim(-2), 16)));
     bytes += sha256_hex(rows.raw(), rows.bytes());
   }
   return bytes;

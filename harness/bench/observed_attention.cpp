@@ -33,14 +33,14 @@ void ObservedOps::matmul_op(const OpCall& call) {
   for (int64_t i = 0; i < heads.count; ++i) {
     sampled.push_back({call.op,
                        {},
-                       {gather(inner_, picked(one_head(a, heads[i]), 2, rows)),
-                        gather(inner_, one_head(b, heads[i] / group))},
+                       {collected(inner_, picked(one_head(a, heads[i]), 2, rows)),
+                        collected(inner_, one_head(b, heads[i] / group))},
                        again(call)});
   }
   forward(call);
   for (int64_t i = 0; i < heads.count; ++i) {
     JudgedOp& one = sampled[static_cast<size_t>(i)];
-    one.outputs = {gather(inner_, picked(one_head(out, heads[i]), 2, rows))};
+    one.outputs = {collected(inner_, picked(one_head(out, heads[i]), 2, rows))};
     judge(one);
   }
 }
@@ -88,12 +88,12 @@ void ObservedOps::sdpa_op(const OpCall& call) {
   for (int64_t i = 0; i < heads.count; ++i) {
     const int64_t head = heads[i];
     JudgedOp sampled{.op = call.op};
-    sampled.inputs = {gather(inner_, picked(one_head(q, head), 2, rows)),
-                      gather(inner_, one_head(k, head / group)),
-                      gather(inner_, one_head(v, head / group)),
+    sampled.inputs = {collected(inner_, picked(one_head(q, head), 2, rows)),
+                      collected(inner_, one_head(k, head / group)),
+                      collected(inner_, one_head(v, head / group)),
                       allowed_keys(mask, rows, k.dim(2))};
     const Tensor one = out.slice(0, 0, 1).slice(2, head, head + 1);
-    sampled.outputs = {gather(inner_, picked(one, 1, rows))};
+    sampled.outputs = {collected(inner_, picked(one, 1, rows))};
     sampled.run = [params, fully_masked = mask.fully_masked](Ops& ops, const Tensors& y,
                                                              const Tensors& a) {
       AttentionMask explicit_mask;

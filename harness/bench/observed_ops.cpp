@@ -45,11 +45,11 @@ ObservedOps::Tensors ObservedOps::gathered(const Tensors& tensors, const Picks& 
   Tensors out;
   for (const Tensor& t : tensors) {
     if (!t.defined() || t.rank() < 2) {
-      out.push_back(gather(inner_, t));
+      out.push_back(collected(inner_, t));
       continue;
     }
     const Tensor some = picked(t, -2, rows);
-    out.push_back(gather(inner_, t.rank() == 4 ? picked(some, 1, heads) : some));
+    out.push_back(collected(inner_, t.rank() == 4 ? picked(some, 1, heads) : some));
   }
   return out;
 }
@@ -85,7 +85,7 @@ void ObservedOps::row_op(const OpCall& call) {
 void ObservedOps::embedding_op(const OpCall& call) {
   const Tensors t = call.tensors();
   const Tensor &out = t[0], &ids = t[1], &weight = t[2];
-  const Tensor all_ids = gather(inner_, ids);
+  const Tensor all_ids = collected(inner_, ids);
   const Picks rows = picks(ids.numel(), kRows);
   const Tensor table = host_tensor(weight.dtype(), {rows.count, weight.dim(1)});
   const Tensor numbers = host_tensor(DType::i64, {rows.count});
@@ -97,7 +97,7 @@ void ObservedOps::embedding_op(const OpCall& call) {
   }
   forward(call);
   const Tensor flat = out.view({ids.numel(), weight.dim(1)});
-  judge({call.op, {gather(inner_, picked(flat, 0, rows))}, {numbers, table}, again(call)});
+  judge({call.op, {collected(inner_, picked(flat, 0, rows))}, {numbers, table}, again(call)});
 }
 
 void ObservedOps::linear_op(const OpCall& call) {
@@ -105,10 +105,11 @@ void ObservedOps::linear_op(const OpCall& call) {
   const Tensor &out = t[0], &x = t[1], &weight = t[2], &bias = t[3];
   const Picks rows = picks(x.dim(-2), kRows), columns = picks(weight.dim(0), kColumns);
   JudgedOp sampled{call.op, {}, {}, again(call)};
-  sampled.inputs = {gather(inner_, picked(x, -2, rows)), gather(inner_, picked(weight, 0, columns)),
-                    picked_columns(gather(inner_, bias), columns)};
+  sampled.inputs = {collected(inner_, picked(x, -2, rows)),
+                    collected(inner_, picked(weight, 0, columns)),
+                    picked_columns(collected(inner_, bias), columns)};
   forward(call);
-  sampled.outputs = {picked_columns(gather(inner_, picked(out, -2, rows)), columns)};
+  sampled.outputs = {picked_columns(collected(inner_, picked(out, -2, rows)), columns)};
   judge(sampled);
 }
 
@@ -116,7 +117,7 @@ void ObservedOps::rotary_table_op(const OpCall& call) {
   const Tensors t = call.tensors();
   const Picks rows = picks(t[2].dim(1), kRows), no_heads;
   JudgedOp sampled{call.op, {}, {}, again(call)};
-  sampled.inputs = {picked_columns(gather(inner_, t[2]), rows), gather(inner_, t[3])};
+  sampled.inputs = {picked_columns(collected(inner_, t[2]), rows), collected(inner_, t[3])};
   forward(call);
   sampled.outputs = gathered({t[0], t[1]}, rows, no_heads);
   judge(sampled);
@@ -127,7 +128,7 @@ void ObservedOps::mask_rows_op(const OpCall& call) {
   const Picks rows = pick_rows(t[0]), all_heads;
   JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {gathered({t[1]}, rows, all_heads)[0],
-                    picked_columns(gather(inner_, t[2]), rows)};
+                    picked_columns(collected(inner_, t[2]), rows)};
   forward(call);
   sampled.outputs = gathered({t[0]}, rows, all_heads);
   judge(sampled);
@@ -147,9 +148,9 @@ void ObservedOps::transpose_op(const OpCall& call) {
 void ObservedOps::position_ids_op(const OpCall& call) {
   const Tensors t = call.tensors();
   JudgedOp sampled{call.op, {}, {}, again(call)};
-  sampled.inputs = {gather(inner_, t[1])};
+  sampled.inputs = {collected(inner_, t[1])};
   forward(call);
-  sampled.outputs = {gather(inner_, t[0])};
+  sampled.outputs = {collected(inner_, t[0])};
   judge(sampled);
 }
 

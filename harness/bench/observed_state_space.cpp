@@ -12,7 +12,7 @@ void ObservedOps::causal_conv1d_op(const OpCall& call) {
   const auto some = [&](const Tensor& x, int channel_axis) {
     if (!x.defined()) return Tensor();
     const Tensor row = channel_axis > 0 ? x.slice(0, 0, 1) : x;
-    return gather(inner_, row.slice(channel_axis, 0, channels));
+    return collected(inner_, row.slice(channel_axis, 0, channels));
   };
   JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {some(t[2], 2), some(t[3], 0), some(t[4], 0), some(t[5], 1)};
@@ -30,7 +30,7 @@ void ObservedOps::ssd_scan_op(const OpCall& call) {
   const auto only = [&](const Tensor& x, int axis, int64_t index) {
     if (!x.defined()) return Tensor();
     const Tensor row = x.rank() > 1 ? x.slice(0, 0, 1) : x;
-    return gather(inner_, row.slice(axis, index, index + 1));
+    return collected(inner_, row.slice(axis, index, index + 1));
   };
   JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {only(in.x, 2, head),       only(in.dt, 2, head),    only(in.b, 2, group),

@@ -47,7 +47,7 @@ Tensor picked_columns(const Tensor& host, const Picks& at) {
   return out;
 }
 
-Tensor gather(Ops& ops, const Tensor& view) {
+Tensor collected(Ops& ops, const Tensor& view) {
   if (!view.defined()) return {};
   Tensor dense = view;
   if (!view.contiguous() && is_floating(view.dtype())) {

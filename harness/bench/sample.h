@@ -19,6 +19,6 @@ Tensor picked(const Tensor& t, int axis, const Picks& at);
 Tensor picked_columns(const Tensor& host, const Picks& at);
 
 // A device tensor or view as a contiguous host tensor; undefined stays undefined.
-Tensor gather(Ops& ops, const Tensor& view);
+Tensor collected(Ops& ops, const Tensor& view);
 
 }  // namespace plumb::harness
