@@ -139,7 +139,8 @@ bool round_bits(const DTypeInfo& format, double x, double& rounded) {
 double spacing(DType dtype, double x) { return std::ldexp(1.0, quantum_of(info(dtype), x)); }
 
 double round_to(DType dtype, double x) {
-  if (dtype == DType::f64 || std::isnan(x) || std::isinf(x) || x == 0) return x;
+  if (dtype == DType::f64 || std::isnan(x) || x == 0) return x;
+  if (std::isinf(x)) return dtype == DType::f8_e4m3 ? std::nan("") : x;
   if (dtype == DType::f32) return static_cast<double>(static_cast<float>(x));
   const DTypeInfo& format = info(dtype);
   if (double quick = 0; round_bits(format, x, quick)) return quick;

@@ -151,6 +151,7 @@ TEST_CASE("dtype: round_to chooses the nearer neighbour, the even one on ties, i
   REQUIRE(round_to(DType::f16, 65519.99) == 65504);
   REQUIRE(std::isnan(round_to(DType::f8_e4m3, 464.1)));
   REQUIRE(round_to(DType::f8_e4m3, 464.0) == 448);
+  REQUIRE(std::isnan(round_to(DType::f8_e4m3, -std::numeric_limits<double>::infinity())));
 }
 
 TEST_CASE("dtype: many elements at once are as one by one, at any address") {
