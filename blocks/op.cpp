@@ -28,6 +28,15 @@ Axes read_axes(const Params& params, int rank) {
   return out;
 }
 
+PerAxis read_per_axis(const Params& params, std::string_view name, int rank) {
+  PerAxis out;
+  const std::vector<double> numbers = params.numbers(name);
+  params.expect(std::ssize(numbers) == rank, std::ssize(numbers), " numbers in ", name,
+                " for a tensor of rank ", rank);
+  for (int i = 0; i < rank; ++i) out[i] = static_cast<int64_t>(numbers[static_cast<size_t>(i)]);
+  return out;
+}
+
 // The tensors of a call in the order of the op's row; absent ones are undefined.
 std::vector<Tensor> operands_of(const BlockCall& call, const OpRow& row) {
   std::vector<Tensor> out;
@@ -122,6 +131,18 @@ void run_op(const BlockCall& call) {
       return ops.group_norm(t[0], t[1], t[2], t[3],
                             {params.integer("groups"), params.number("eps")});
     case OpId::upsample_nearest2d: return ops.upsample_nearest2d(t[0], t[1]);
+    case OpId::index_select: return ops.index_select(t[0], t[1], t[2], params.integer("axis"));
+    case OpId::gather: return ops.gather(t[0], t[1], t[2], params.integer("axis"));
+    case OpId::index_add: return ops.index_add(t[0], t[1], t[2], t[3], params.integer("axis"));
+    case OpId::scatter_add: return ops.scatter_add(t[0], t[1], t[2], t[3], params.integer("axis"));
+    case OpId::concat: return ops.concat(t[0], t[1], t[2], params.integer("axis"));
+    case OpId::permute: return ops.permute(t[0], t[1], read_per_axis(params, "axes", t[1].rank()));
+    case OpId::pad:
+      return ops.pad(t[0], t[1], read_per_axis(params, "left", t[1].rank()),
+                     params.number("value"));
+    case OpId::flip: return ops.flip(t[0], t[1], read_axes(params, t[1].rank()));
+    case OpId::roll: return ops.roll(t[0], t[1], read_per_axis(params, "shifts", t[1].rank()));
+    case OpId::top_k: return ops.top_k(t[0], t[1], t[2], params.boolean("largest"));
     default: break;
   }
   if (is_convolution(op)) {

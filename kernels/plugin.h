@@ -29,7 +29,10 @@ enum plumb_dtype {
   PLUMB_I64 = 4,
   PLUMB_I32 = 5,
   PLUMB_BOOL = 6, /* one byte, 0 or 1 */
-  PLUMB_U8 = 7
+  PLUMB_U8 = 7,
+  PLUMB_I8 = 8,
+  PLUMB_F8_E4M3 = 9, /* without infinities: e4m3fn */
+  PLUMB_F8_E5M2 = 10
 };
 
 enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLUMB_TANH = 3 };
@@ -68,10 +71,10 @@ typedef struct plumb_params {
 
 /* More of them, since version 2. */
 typedef struct plumb_more_params {
-  double shift;           /* of affine: what is added */
-  int64_t axes;           /* of reductions: bit i is set where axis i is reduced */
-  int64_t axis;           /* of cumsum */
-  int64_t offset;         /* of position_ids */
+  double shift;           /* of affine: what is added; of arange: the step */
+  int64_t axes;           /* of reductions and flip: bit i is set where axis i is one of them */
+  int64_t axis;           /* of cumsum, lookups, sums by ids, concat */
+  int64_t offset;         /* of position_ids; of the first random number */
   int64_t group_size;     /* channels that share a mean */
   int64_t chunk_size;     /* of the recorded scan; a kernel may choose its own */
   double dt_min, dt_max;  /* minus and plus infinity: not clamped */
@@ -85,6 +88,10 @@ typedef struct plumb_more_params {
   double beta;                   /* of gemm: c's factor; 0: it is not read */
   int32_t transpose_a;           /* of gemm: a is [.., K, M] */
   int32_t counts_padding;        /* of avg_pool2d: count_include_pad */
+  int64_t per_axis[PLUMB_MAX_RANK]; /* of pad: elements on the left; of roll: shifts; of permute:
+                                       the axis of x that is axis i of out */
+  int64_t seed;
+  int32_t largest; /* of top_k: 1, or 0 for the smallest */
 } plumb_more_params;
 
 /* One call. `tensors` in this order ([x] may be absent), then the parameters that count:
@@ -135,6 +142,18 @@ typedef struct plumb_more_params {
  *   conv1d, conv2d    out, x, weight, [bias]                      stride padding dilation groups
  *   conv_transpose1d, out, x, weight, [bias]                      stride padding dilation groups
  *   conv_transpose2d                                              output_padding
+ *   index_select,     out, x, ids                                 axis; ids are i64, i32 or u8
+ *   gather
+ *   index_add,        out, x, ids, source                         axis; likewise
+ *   scatter_add
+ *   concat            out, a, b                                   axis
+ *   permute, roll     out, x                                      per_axis
+ *   pad               out, x                                      per_axis scale: the value
+ *   flip              out, x                                      axes
+ *   top_k             values, ids, x                              largest
+ *   fill              out                                         scale: the value
+ *   arange            out                                         scale: the start; shift
+ *   uniform, normal   out                                         seed offset
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b
  *   gemm              out, a, b, [c], [bias]                      scale: alpha; beta transpose_a

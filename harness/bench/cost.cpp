@@ -53,8 +53,10 @@ KeyRange visible_keys(const AttentionMask& mask, int64_t query, int64_t keys) {
 Cost cost_of(const OpCall& call) {
   if (call.op == OpId::sdpa) return cost_of_sdpa(call);
   const std::vector<Tensor> outputs = call.outputs(), inputs = call.inputs();
-  if (call.op == OpId::embedding) {
-    return {2 * bytes_of(outputs) + static_cast<double>(inputs[0].bytes()), 0};
+  const bool looks_up =
+      call.op == OpId::embedding || call.op == OpId::index_select || call.op == OpId::gather;
+  if (looks_up) {
+    return {2 * bytes_of(outputs) + static_cast<double>(call.operand("ids").bytes()), 0};
   }
   const OpRow& row = row_of(call.op);
   const Tensor& each = row.reduction || row.per_input ? inputs[0] : outputs[0];

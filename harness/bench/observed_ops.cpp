@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/ids.h"
 
 namespace plumb::harness {
 ObservedOps::ObservedOps(Device& device, Device& oracle)
@@ -90,7 +91,7 @@ void ObservedOps::embedding_op(const OpCall& call) {
   const Tensor table = host_tensor(weight.dtype(), {rows.count, weight.dim(1)});
   const Tensor numbers = host_tensor(DType::i64, {rows.count});
   for (int64_t i = 0; i < rows.count; ++i) {
-    const int64_t id = all_ids.data<int64_t>()[rows[i]];
+    const int64_t id = id_at(all_ids, rows[i]);
     device().download(table.data<char>() + i * table.bytes() / rows.count,
                       weight.slice(0, id, id + 1));
     numbers.data<int64_t>()[i] = i;

@@ -124,7 +124,7 @@ std::vector<RowVariation> row_variations(int64_t count, int64_t most) {
 // A cumsum or another reduction along the leading axis adds rows up.
 SampleRows::SampleRows(const OpSample& sample) : sample_(sample), tensors_(sample.call.tensors()) {
   const OpRow& row = row_of(sample.call.op);
-  const bool adds_up = (row.id == OpId::cumsum && sample.call.get<int64_t>() == 0) ||
+  const bool adds_up = (row.along_axis && sample.call.get<int64_t>() == 0) ||
                        (row.reduction && sample.call.get<Axes>().has(0));
   for (size_t i = 0; i < tensors_.size() && !adds_up; ++i) {
     const Operand& operand = row.operands.operands.at(i);

@@ -10,7 +10,7 @@
 namespace plumb {
 namespace {
 
-constexpr std::array<DTypeInfo, 11> kTable = {{
+constexpr std::array<DTypeInfo, kDTypes> kTable = {{
     {DType::f64, "f64", 8, true, 53, -1022, std::numeric_limits<double>::max()},
     {DType::f32, "f32", 4, true, 24, -126, std::numeric_limits<float>::max()},
     {DType::f16, "f16", 2, true, 11, -14, 65504.0},

@@ -2,15 +2,27 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/ops/casts.h"
 
 namespace plumb::cpu {
 
 void CpuOps::do_cast(const Tensor& out, const Tensor& x) {
-  require_storage("cast", out);
-  const Format from = format("cast", x), to(*simd_, out.dtype());
+  settle_for_simd();
   if (x.numel() == 0) return;
   const RowOffsets source(x), target(out);
-  const int64_t width = x.dim(-1), pieces = (width + kPiece - 1) / kPiece;
+  const int64_t width = x.dim(-1);
+  if (!is_stored(out.dtype()) || !is_stored(x.dtype())) {
+    const int64_t size = size_of(x.dtype()), out_size = size_of(out.dtype());
+    return pool_.for_each(source.count(), 5 * static_cast<double>(width), [&](int64_t row, int) {
+      const char* in = x.data<char>() + source[row] * size;
+      char* to = out.data<char>() + target[row] * out_size;
+      for (int64_t i = 0; i < width; ++i) {
+        store_number(out.dtype(), to + i * out_size, load_number(x.dtype(), in + i * size));
+      }
+    });
+  }
+  const Format from(*simd_, x.dtype()), to(*simd_, out.dtype());
+  const int64_t pieces = (width + kPiece - 1) / kPiece;
   pool_.for_each(source.count() * pieces, 0.3 * static_cast<double>(std::min(width, kPiece)),
                  [&](int64_t unit, int) {
                    const int64_t row = unit / pieces, begin = unit % pieces * kPiece;

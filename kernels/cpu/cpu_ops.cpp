@@ -8,6 +8,11 @@
 namespace plumb::cpu {
 namespace {
 
+bool moves_or_generates(OpId op) {
+  return (op >= OpId::index_select && op <= OpId::gather) ||
+         (op >= OpId::concat && op <= OpId::roll) || (op >= OpId::fill && op <= OpId::normal);
+}
+
 // One per instruction set for every op, but for those that only move bytes; linear has three
 // kernels.
 std::vector<Implementation> compiled(bool use_onednn) {
@@ -26,7 +31,7 @@ std::vector<Implementation> compiled(bool use_onednn) {
     if (op == OpId::copy || op == OpId::repeat_heads || op == OpId::mask_rows) {
       out.push_back({op, {"memmove", {}}});
     } else if (op == OpId::transpose || op == OpId::mask_fill || op == OpId::position_ids ||
-               op == OpId::upsample_nearest2d) {
+               op == OpId::upsample_nearest2d || moves_or_generates(op)) {
       out.push_back({op, {"scalars", {}}});
     } else if (op == OpId::linear) {
       per_simd(op, "gemv");
@@ -72,9 +77,8 @@ Contract CpuOps::contract(OpId op, DType storage) const {
 }
 
 void CpuOps::require_storage(const char* op, const Tensor& t) const {
-  const DType dtype = t.dtype();
-  require<Unsupported>(dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16, op,
-                       "the cpu device computes in f32, f16 and bf16, not in ", name_of(dtype));
+  require<Unsupported>(is_stored(t.dtype()), op,
+                       "the cpu device computes in f32, f16 and bf16, not in ", name_of(t.dtype()));
 }
 
 void CpuOps::settle_for_simd() {

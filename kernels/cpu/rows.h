@@ -83,6 +83,11 @@ Block common_block(const Tensors& tensors) {
   return block;
 }
 
+// Whether the device computes in it.
+inline bool is_stored(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
 // A storage dtype of this device with its conversions.
 class Format {
  public:

@@ -1,8 +1,10 @@
 // cast and mask_rows: neighbouring threads along the rows. cast: a thread moves as many elements as
-// take 16 bytes in the wider type, one where alignment forbids that; mask_rows one.
+// take 16 bytes in the wider type, one where alignment forbids that or a type is no storage type;
+// mask_rows one.
 #include <algorithm>
 
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/numbers.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -34,6 +36,31 @@ __global__ void __launch_bounds__(kThreads) cast_vectors(CastOperands<To, From> 
   }
 }
 
+struct NumberOperands {
+  void* out;
+  DType to;
+  Rows out_rows;
+  const void* x;
+  DType from;
+  Rows x_rows;
+  Divisor width;
+  int64_t total;
+};
+
+// Of any two dtypes.
+__global__ void __launch_bounds__(kThreads) cast_numbers(NumberOperands p) {
+  wait_for_previous_kernel();
+  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
+  if (i >= p.total) return;
+  const Division at = divide(i, p.width);
+  store_number(p.to, p.out, p.out_rows.offset(at.quotient) + at.remainder,
+               load_number(p.from, p.x, p.x_rows.offset(at.quotient) + at.remainder));
+}
+
+bool is_stored(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
 template <class T>
 struct MaskOperands {
   T* out;
@@ -62,6 +89,14 @@ __global__ void __launch_bounds__(kThreads) keep_valid_rows(MaskOperands<T> p) {
 
 void GpuOps::do_cast(const Tensor& out, const Tensor& x) {
   if (x.numel() == 0) return;
+  if (!is_stored(out.dtype()) || !is_stored(x.dtype())) {
+    settle_for("numbers");
+    const NumberOperands p{
+        out.raw(), out.dtype(),        rows_of("cast", out), x.raw(),
+        x.dtype(), rows_of("cast", x), Divisor(x.dim(-1)),   divisible("cast", x.numel())};
+    return launch_overlapped<cast_numbers>("cast", {grid_for(p.total, kThreads)}, {kThreads}, 0,
+                                           stream(), p);
+  }
   with_storage("cast", out.dtype(), [&]<class To>(To) {
     with_storage("cast", x.dtype(), [&]<class From>(From) {
       CastOperands<To, From> p{

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/ids.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -18,7 +19,7 @@ template <class T>
 struct EmbeddingOperands {
   T* out;
   Rows out_rows;
-  const int64_t* ids;
+  Ids ids;
   Rows id_rows;
   Divisor ids_width;
   const T* weight;
@@ -34,14 +35,10 @@ __global__ void __launch_bounds__(kMostThreads) embedding_rows(EmbeddingOperands
   wait_for_previous_kernel();
   const int64_t row = block_index().x;
   const Division at = divide(row, p.ids_width);
-  const int64_t id = p.ids[p.id_rows.offset(at.quotient) + at.remainder];
+  const int64_t id = p.ids.at(p.id_rows.offset(at.quotient) + at.remainder);
   const bool known = id >= 0 && id < p.vocab;
   const int thread = static_cast<int>(thread_index().x), threads = static_cast<int>(block_size().x);
-  // Many rows may find an unknown one; the first tells which.
-  if (!known && thread == 0 && atomic_add(&p.error->count, 1) == 0) {
-    p.error->id = id;
-    p.error->vocab = p.vocab;
-  }
+  if (!known && thread == 0) note_unknown(p.error, OpId::embedding, id, row, p.vocab);
   const T* from = p.weight + (known ? id : 0) * p.weight_stride;
   T* to = p.out + p.out_rows.offset(row);
   for (int base = thread; base < p.width; base += threads * kInFlight) {
@@ -75,7 +72,7 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
   with_storage("embedding", out.dtype(), [&]<class T>(T) {
     EmbeddingOperands<T> p{out.data<T>(),
                            rows_of("embedding", out),
-                           ids.data<int64_t>(),
+                           Ids(ids),
                            rows_of("embedding", ids),
                            Divisor(ids.dim(-1)),
                            weight.data<T>(),

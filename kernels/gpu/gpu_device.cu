@@ -142,8 +142,7 @@ void GpuDevice::synchronize() {
   ops_->in_flight().clear();
   if (error.count == 0) return;
   fill(id_error_, 0);
-  throw UsageError(
-      text("[embedding] an id is ", error.id, ", the table has ", error.vocab, " rows"));
+  throw UsageError(unknown_id(error.op, error.id, error.place, error.extent));
 }
 
 double GpuDevice::time(const std::function<void()>& queue_work) {

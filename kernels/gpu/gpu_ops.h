@@ -11,11 +11,12 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
-// The first id that an embedding found outside its table since the last synchronize(), which throws
-// for it: a kernel cannot.
+// The first id that a kernel found outside an axis since the last synchronize(), which throws for
+// it: a kernel cannot.
 struct IdError {
   int count;
-  int64_t id, vocab;
+  OpId op;
+  int64_t id, place, extent;
 };
 
 class GpuOps final : public DeviceOps {

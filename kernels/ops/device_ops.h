@@ -2,7 +2,9 @@
 #pragma once
 
 #include "kernels/ops/gemm_call.h"
+#include "kernels/ops/generate_call.h"
 #include "kernels/ops/map_call.h"
+#include "kernels/ops/move_call.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/reduce_call.h"
 #include "kernels/ops/window_calls.h"
@@ -24,6 +26,11 @@
   qualifier void do_convolve(const ConvCall& call) ending;                                        \
   qualifier void do_pool(const PoolCall& call) ending;                                            \
   qualifier void do_upsample_nearest2d(const Tensor& out, const Tensor& x) ending;                \
+  qualifier void do_move(const MoveCall& call) ending;                                            \
+  qualifier void do_index_add(const IndexAddCall& call) ending;                                   \
+  qualifier void do_top_k(const Tensor& values, const Tensor& ids, const Tensor& x, bool largest) \
+      ending;                                                                                     \
+  qualifier void do_generate(const GenerateCall& call) ending;                                    \
   qualifier void do_softmax(const Tensor& out, const Tensor& x) ending;                           \
   qualifier void do_gemm(const GemmCall& call) ending;                                            \
   qualifier void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) ending;    \
@@ -125,6 +132,34 @@ template <auto method, class... Arguments>
 void Ops::dispatch_map(const CheckedCall& call, const MapCall& map, const Arguments&... arguments) {
   run_op<method>(
       call.row.id, [&](DeviceOps& device) { device.do_map(map); }, arguments...);
+  record(call);
+}
+
+template <auto method, class... Arguments>
+void Ops::run_move(const CheckedCall& call, std::initializer_list<const MoveCall*> moves,
+                   const Arguments&... arguments) {
+  const auto run = [&](DeviceOps& device) {
+    for (const MoveCall* move : moves) device.do_move(*move);
+  };
+  run_op<method>(call.row.id, run, arguments...);
+  record(call);
+}
+
+// The longest sum is of all elements along the axis, and that of x.
+template <auto method, class... Arguments>
+void Ops::dispatch_index_add(const CheckedCall& call, const IndexAddCall& add,
+                             const Arguments&... arguments) {
+  const auto run = [&](DeviceOps& device) { device.do_index_add(add); };
+  run_op<method>(call.row.id, run, arguments...);
+  const std::array<int64_t, 1> sums{add.source.dim(add.axis) + 1};
+  record(call.row.id, call.storage, sums);
+}
+
+template <auto method, class... Arguments>
+void Ops::dispatch_generate(const CheckedCall& call, const GenerateCall& generate,
+                            const Arguments&... arguments) {
+  const auto run = [&](DeviceOps& device) { device.do_generate(generate); };
+  run_op<method>(call.row.id, run, arguments...);
   record(call);
 }
 

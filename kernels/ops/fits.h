@@ -30,6 +30,7 @@ bool has_dtype(const Tensor& t, const Found& found, bool narrow) {
   switch (type) {
     case OperandType::any: return true;
     case OperandType::i64: return dtype == DType::i64;
+    case OperandType::ids: return is_id(dtype);
     case OperandType::boolean: return dtype == DType::boolean;
     case OperandType::floating: return is_floating(dtype);
     case OperandType::wide: return dtype == (found.storage == DType::f64 ? DType::f64 : DType::f32);

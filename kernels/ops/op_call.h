@@ -15,10 +15,10 @@ namespace plumb {
 class Ops;
 
 using OpArgument =
-    std::variant<Tensor, double, bool, int64_t, Axes, Activation, std::optional<Activation>,
-                 ScaleOperation, RotaryStyle, RmsNormParams, GatedRmsNormParams, AttentionMask,
-                 SdpaParams, SsdInputs, SsdParams, GroupNormParams, ConvParams, PoolParams,
-                 GemmParams>;
+    std::variant<Tensor, double, bool, int64_t, Axes, PerAxis, RandomStream, Activation,
+                 std::optional<Activation>, ScaleOperation, RotaryStyle, RmsNormParams,
+                 GatedRmsNormParams, AttentionMask, SdpaParams, SsdInputs, SsdParams,
+                 GroupNormParams, ConvParams, PoolParams, GemmParams>;
 
 struct OpCall {
   OpId op;

@@ -5,7 +5,7 @@
 // No include guard: it is read several times.
 
 // clang-format off
-PLUMB_OP(embedding, .operands = signature("out[*,C] = ids[*]: i64, weight[V,C]: narrow"), .bits = OpBits::exact)
+PLUMB_OP(embedding, .operands = signature("out[*,C] = ids[*]: ids, weight[V,C]: narrow"), .bits = OpBits::exact)
 PLUMB_OP(rms_norm, .operands = signature("out[*,C] = x[*,C], weight[C]"), .sums = "C",
          .flops = 4, .bits = OpBits::scaled, .in_place = true)  // square, sum, times the norm, times the weight
 PLUMB_OP(layer_norm, .operands = signature("out[*,C] = x[*,C], weight[C], bias[C]?"), .sums = "CC",
@@ -28,7 +28,7 @@ PLUMB_OP(rotary_table, .operands = signature("cos[B,T,2F], sin[B,T,2F] = positio
 PLUMB_OP(rotary, .operands = signature("out[B,H,T,D] = x[B,H,T,D], cos[1|B,T,R], sin[1|B,T,R]"), .flops = 3)
 PLUMB_OP(causal_mask, .operands = signature("out[*]: any = key_valid[B,S]: bool?, explicit_mask[*]: any?"), .bits = OpBits::exact)
 PLUMB_OP(copy, .operands = signature("out[*]: same = x[*]: same"), .bits = OpBits::exact)
-PLUMB_OP(cast, .operands = signature("out[*]: floating = x[*]: floating"))
+PLUMB_OP(cast, .operands = signature("out[*]: any = x[*]: any"), .bits = OpBits::exact)
 PLUMB_OP(mask_rows, .operands = signature("out[B,T,C] = x[B,T,C], valid[B,T]: bool"), .bits = OpBits::exact, .in_place = true)
 PLUMB_OP(causal_conv1d, .operands = signature("out[B,T,C], state_after[B,C,W]? = x[B,T,C], weight[C,1,W], bias[C]?, state_before[B,C,W]?"),
          .sums = "W", .flops = 2, .per = "W", .more = 4)  // and silu
@@ -44,7 +44,7 @@ PLUMB_OP(mask_fill, .operands = signature("out[*] = x[*], mask[*]: bool"), .bits
 PLUMB_OP(position_ids, .operands = signature("out[B,T]: i64 = valid[B,T]: bool?"), .bits = OpBits::exact)
 PLUMB_OP(rsqrt, .operands = kUnary, .flops = 2, .formula = Formula::rsqrt)
 PLUMB_OP(minimum, .operands = kBinary, .flops = 1, .formula = Formula::minimum)
-PLUMB_OP(cumsum, .operands = kUnary, .flops = 1, .in_place = true)
+PLUMB_OP(cumsum, .operands = kUnary, .flops = 1, .along_axis = true, .in_place = true)
 PLUMB_OP(neg, .operands = kUnary, .flops = 1, .bits = OpBits::exact, .formula = Formula::neg)
 PLUMB_OP(abs, .operands = kUnary, .flops = 1, .bits = OpBits::exact, .formula = Formula::abs)
 PLUMB_OP(sign, .operands = kUnary, .flops = 1, .bits = OpBits::exact, .formula = Formula::sign)
@@ -109,6 +109,20 @@ PLUMB_OP(conv_transpose1d, .operands = signature("out[B,O,Q] = x[B,C,W], weight[
 PLUMB_OP(conv_transpose2d, .operands = signature("out[B,O,P,Q] = x[B,C,H,W], weight[C,D,K,L], bias[O]?"), .flops = 2,
          .per = "DKL", .per_input = true)
 PLUMB_OP(gemm, .operands = kGemm, .sums = "K", .flops = 2, .per = "K", .more = 4)  // alpha, beta, bias, function
+PLUMB_OP(index_select, .operands = signature("out[..]: same = x[..]: same, ids[I]: ids"), .bits = OpBits::exact, .along_axis = true)
+PLUMB_OP(gather, .operands = signature("out[..]: same = x[..]: same, ids[..]: ids"), .bits = OpBits::exact, .along_axis = true)
+PLUMB_OP(index_add, .operands = signature("out[..] = x[..], ids[I]: ids, source[..]"), .flops = 1, .along_axis = true, .in_place = true)
+PLUMB_OP(scatter_add, .operands = signature("out[..] = x[..], ids[..]: ids, source[..]"), .flops = 1, .along_axis = true, .in_place = true)
+PLUMB_OP(concat, .operands = signature("out[..]: same = a[..]: same, b[..]: same"), .bits = OpBits::exact, .along_axis = true)
+PLUMB_OP(permute, .operands = kMove, .bits = OpBits::exact)
+PLUMB_OP(pad, .operands = kMove, .bits = OpBits::exact)
+PLUMB_OP(flip, .operands = kMove, .bits = OpBits::exact)
+PLUMB_OP(roll, .operands = kMove, .bits = OpBits::exact)
+PLUMB_OP(top_k, .operands = signature("values[*,K], ids[*,K]: i64 = x[*,C]"), .bits = OpBits::exact)
+PLUMB_OP(fill, .operands = signature("out[..]: same"), .bits = OpBits::exact)
+PLUMB_OP(arange, .operands = signature("out[..]: same"), .bits = OpBits::exact)
+PLUMB_OP(uniform, .operands = signature("out[..]"), .bits = OpBits::exact)
+PLUMB_OP(normal, .operands = signature("out[..]"), .bits = OpBits::exact)
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,

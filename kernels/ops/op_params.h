@@ -33,6 +33,19 @@ struct Axes {
   constexpr bool has(int axis) const { return set >> axis & 1; }
 };
 
+// A whole number for each axis, from the first one on.
+struct PerAxis {
+  std::array<int64_t, kMaxRank> at{};
+
+  int64_t operator[](int axis) const { return at[static_cast<size_t>(axis)]; }
+  int64_t& operator[](int axis) { return at[static_cast<size_t>(axis)]; }
+};
+
+// The numbers of a seed, from this one on.
+struct RandomStream {
+  int64_t seed = 0, offset = 0;
+};
+
 enum class ScaleOperation { multiply, divide };
 enum class RotaryStyle { half, interleaved };
 

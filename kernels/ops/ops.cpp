@@ -217,7 +217,7 @@ void Ops::copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, c
 
 void Ops::cast(const Tensor& out, const Tensor& x) {
   CheckedCall call = checked<OpId::cast>(out, x);
-  call.storage = out.dtype();
+  if (is_floating(out.dtype())) call.storage = out.dtype();
   dispatch<&Ops::cast, &DeviceOps::do_cast>(call, out, x);
 }
 

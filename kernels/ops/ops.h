@@ -30,7 +30,10 @@ struct OpRecord {
 };
 
 class DeviceOps;
+struct GenerateCall;
+struct IndexAddCall;
 struct MapCall;
+struct MoveCall;
 
 // The end of its pages at which an operand is placed.
 enum class PageEnd { left, right };
@@ -46,10 +49,9 @@ class Ops {
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
-  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids i64 [...], weight [V, C], out [..., C]. No
-  // rounding happens when scale is 1. An id outside [0, V) throws UsageError, on a
-  // GPU from the next synchronize().
-  // Gemma2TextScaledWordEmbedding.
+  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids [...] i64, i32 or u8, weight [V, C], out
+  // [..., C]. No rounding happens when scale is 1. An id outside [0, V) throws UsageError, on a GPU
+  // from the next synchronize(). Gemma2TextScaledWordEmbedding.
   void embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale = 1);
 
   // n = x / sqrt(mean(x^2) + eps) over the last axis; before: R((offset + w) * R(n)), after:
@@ -205,8 +207,60 @@ class Ops {
   // _prepare_position_ids_for_generation.
   void position_ids(const Tensor& out, const Tensor& valid, int64_t offset);
 
-  // out = R(x): from one float dtype to another.
+  // out = R(x), from any dtype to any, as torch 2.13 does on x86. f64 and whole numbers become f32
+  // on the way to a float of fewer bits: they may be rounded twice. What is too large for a float
+  // is infinity, and NaN for f8_e4m3, which has none (torch 2.13 gives the largest, 448). Floats
+  // lose what is behind the point: beyond i64 or i32, and of NaN, the result is the lowest number;
+  // i8 has the last 8 bits of such an i32, u8 those of the i64. From one whole dtype to another the
+  // last bits are kept. bool is whether x is not 0, true of NaN.
   void cast(const Tensor& out, const Tensor& x);
+
+  // Lookups: bits are moved, of any dtype. ids i64, i32 or u8; one that is outside [0, x's extent
+  // along the axis) throws UsageError, on a GPU from the next synchronize().
+  // out[.., i, ..] = x[.., ids[i], ..] along an axis. torch.index_select.
+  void index_select(const Tensor& out, const Tensor& x, const Tensor& ids, int64_t axis);
+  // out[.., i, ..] = x[.., ids[.., i, ..], ..]: ids has out's shape, and along other axes x has as
+  // many elements or more. torch.gather.
+  void gather(const Tensor& out, const Tensor& x, const Tensor& ids, int64_t axis);
+
+  // out[.., j, ..] = R(x[.., j, ..] + every source[.., i, ..] where ids[i] = j), added one after
+  // the other from the first i on in the accumulator: on all devices whose sums are float32 the
+  // bits are the same. out and x have one shape, and may be one tensor; source has it, too, but for
+  // ids' length along the axis. Ids as those of lookups. Tensor.index_add.
+  void index_add(const Tensor& out, const Tensor& x, const Tensor& ids, const Tensor& source,
+                 int64_t axis);
+  // The same with an id for each element, ids[.., i, ..]: source has at least its shape, and so has
+  // x along other axes. Tensor.scatter_add.
+  void scatter_add(const Tensor& out, const Tensor& x, const Tensor& ids, const Tensor& source,
+                   int64_t axis);
+
+  // Moves of bits, of any dtype (f8 too). A slice is a view: copy() of it is its op.
+  // b behind a along an axis. Of more than two, calls into views of out. torch.cat.
+  void concat(const Tensor& out, const Tensor& a, const Tensor& b, int64_t axis);
+  // Axis i of out is axis axes[i] of x. Tensor.permute.
+  void permute(const Tensor& out, const Tensor& x, const PerAxis& axes);
+  // out[.., i, ..] = x[.., i - left, ..], and where there is no such element the value, as cast()
+  // makes it. left may be negative: then x is cut. What is on the right follows from out's shape.
+  // functional.pad.
+  void pad(const Tensor& out, const Tensor& x, const PerAxis& left, double value);
+  // Elements in reverse order along these axes. torch.flip.
+  void flip(const Tensor& out, const Tensor& x, Axes axes);
+  // out[.., (i + shift) mod extent, ..] = x[.., i, ..]. torch.roll.
+  void roll(const Tensor& out, const Tensor& x, const PerAxis& shifts);
+
+  // The k largest, or smallest, of each row, in order, and their places. NaN is the largest; of
+  // equal ones, as 0 and -0, the first comes first. torch.topk, where that is not said.
+  void top_k(const Tensor& values, const Tensor& ids, const Tensor& x, bool largest);
+
+  // Element i of out, in row-major order, of any dtype: cast() of the f64. torch.full, ones, zeros.
+  void fill(const Tensor& out, double value);
+  // start + i step, both operations rounded to f64.
+  void arange(const Tensor& out, double start, double step);
+  // The number offset + i of a seed, in float dtypes; the same bits on every device
+  // (kernels/ops/counter.h). uniform: [0, 1), all significand bits random, exact. normal: Box and
+  // Muller in float64, off by less than 1e-15 of the radius, at most 6.7, before it is rounded.
+  void uniform(const Tensor& out, const RandomStream& random);
+  void normal(const Tensor& out, const RandomStream& random);
 
   // out = x where valid, else 0. x, out [B, T, C], valid bool [B, T]. apply_mask_to_padding_states.
   void mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid);
@@ -334,6 +388,15 @@ class Ops {
                 const Arguments&... arguments);
   template <auto method, class... Arguments>
   void dispatch_map(const CheckedCall& call, const MapCall& map, const Arguments&... arguments);
+  template <auto method, class... Arguments>
+  void run_move(const CheckedCall& call, std::initializer_list<const MoveCall*> moves,
+                const Arguments&... arguments);
+  template <auto method, class... Arguments>
+  void dispatch_index_add(const CheckedCall& call, const IndexAddCall& add,
+                          const Arguments&... arguments);
+  template <auto method, class... Arguments>
+  void dispatch_generate(const CheckedCall& call, const GenerateCall& generate,
+                         const Arguments&... arguments);
   template <auto method, class Body, class... Arguments>
   void run_op(OpId op, Body body, const Arguments&... arguments);
   void record(const CheckedCall& call);

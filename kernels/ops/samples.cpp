@@ -10,6 +10,7 @@
 #include "kernels/core/error.h"
 #include "kernels/ops/gemm_call.h"
 #include "kernels/ops/map_call.h"
+#include "kernels/ops/moved_samples.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/sample_windows.h"
 #include "kernels/ops/window_calls.h"
@@ -60,8 +61,14 @@ class Maker {
         explicit_mask_(chance(3)),
         step_(op == OpId::ssd_scan && chance(2)),
         gate_(storage == DType::f32 ? any_dtype() : storage),
-        of_bools_((row_.formula || row_.reduction) && takes_bools(op) && chance(3)),
-        mostly_zero_(row_.reduction == Reduction::any) {
+        same_(same()),
+        mostly_zero_(row_.reduction == Reduction::any),
+        casts_to_storage_(op == OpId::cast && chance(2)) {
+    if (row_.operands.operands[0].any_shape && !row_.reduction) {
+      const int64_t extents[] = {-1, 1, 0};
+      moved_ = moved_sample(
+          op, [this](int of) { return choose(of); }, extents[static_cast<size_t>(size)]);
+    }
     const std::span all(signature().operands.data(), static_cast<size_t>(signature().count));
     const bool bare = std::ranges::none_of(all, [](auto& it) { return it.leading && it.rank > 0; });
     const bool alone =
@@ -139,12 +146,17 @@ class Maker {
   }
 
   // One argument of each type.
-  Axes argument(Axes*) { return axes_; }
+  Axes argument(Axes*) { return moved_ ? moved_->axes : axes_; }
+  PerAxis argument(PerAxis*) { return moved_->per_axis; }
+  RandomStream argument(RandomStream*) {
+    const int64_t seed = choose(1 << 30), offset = choose(3000);
+    return {seed << 31, chance(2) ? offset : offset + (int64_t{1} << 40)};
+  }
   Tensor argument(Tensor*);
   double argument(double*);
   bool argument(bool*) { return transposed_; }
   int64_t argument(int64_t*) {
-    return choose(row_.id == OpId::cumsum ? rank_ : 3000);
+    return moved_ ? moved_->axis : choose(row_.along_axis ? rank_ : 3000);
   }  // axis, or offset
   Activation argument(Activation*) { return static_cast<Activation>(choose(4)); }
   std::optional<Activation> argument(std::optional<Activation>*) {
@@ -186,6 +198,18 @@ class Maker {
     const std::span<const int64_t> all = extents_of(letter);
     return all[static_cast<size_t>(choose(static_cast<int>(all.size())))];
   }
+  DType same() {  // where no operand has to be a float
+    if (row_.formula || row_.reduction) {
+      return takes_bools(row_.id) && chance(3) ? DType::boolean : storage_;
+    }
+    constexpr DType kOthers[] = {DType::f64, DType::i64, DType::i32,
+                                 DType::i8,  DType::u8,  DType::boolean};
+    return row_.operands.operands[0].any_shape && chance(3) ? kOthers[choose(6)] : storage_;
+  }
+  DType id_dtype() {
+    constexpr DType kIds[] = {DType::i64, DType::i32, DType::u8};
+    return kIds[choose(3)];
+  }
   DType any_dtype() { return kSampledDTypes[choose(3)]; }
   double eps() { return chance(2) ? 1e-5 : 0.125; }
   double normal() {  // Box and Muller: std::normal_distribution differs among libraries
@@ -206,10 +230,12 @@ class Maker {
   std::mt19937 engine_;
   const bool transposed_, explicit_mask_, step_;
   const DType gate_;
-  const bool of_bools_;
+  const DType same_;
   const bool mostly_zero_;  // of what is reduced to bool
   WindowSample windows_;
   GemmParams gemm_;
+  const bool casts_to_storage_;
+  std::optional<MovedSample> moved_;
   Axes axes_;
   int reduced_ = 1;            // elements of a result
   std::vector<int> repeated_;  // by axis, a bit of each input that is 1 there; empty: none
@@ -237,6 +263,8 @@ int64_t Maker::extent(char letter) {
     out = extent('D');
   } else if (letter == 'R') {
     out = std::min(out, extent('D'));  // rotated columns
+  } else if (letter == 'K' && row_.id == OpId::top_k) {
+    out = std::min(out, extent('C'));
   }
   return extents_[letter] = out;
 }
@@ -246,6 +274,7 @@ Shape Maker::shape_of(const Operand& it) {
     const int64_t heads = explicit_mask_ && chance(2) ? 3 : 1;
     return {extent('B'), heads, extent('T'), extent('S')};
   }
+  if (moved_) return moved_->shapes[static_cast<size_t>(at_)];
   std::vector<int64_t> out;
   if (it.leading) out = leading_;
   if (it.any_shape) {  // the result of a reduction
@@ -274,10 +303,14 @@ DType Maker::dtype_of(const Operand& it) {
   switch (it.type) {
     case OperandType::i64: return DType::i64;
     case OperandType::boolean: return DType::boolean;
-    case OperandType::same: return of_bools_ ? DType::boolean : storage_;
+    case OperandType::ids: return id_dtype();
+    case OperandType::same: return same_;
     case OperandType::wide: return DType::f32;
-    case OperandType::floating: return row_.id == OpId::cast && !written ? any_dtype() : gate_;
+    case OperandType::floating: return gate_;
     case OperandType::any:
+      if (row_.id == OpId::cast) {
+        return written == casts_to_storage_ ? storage_ : static_cast<DType>(choose(kDTypes));
+      }
       if (row_.id == OpId::ssd_scan) return step_ ? storage_ : DType::f32;
       return chance(3) ? DType::boolean : storage_;
     default: return storage_;
@@ -290,15 +323,21 @@ double Maker::value(DType dtype) {
   }
   if (row_.reduction == Reduction::prod) return 1 + normal() / 32;
   if (row_.reduction && chance(64)) return 2;  // equal ones
+  if (signature().operands.at(static_cast<size_t>(at_)).type == OperandType::ids) {
+    const int64_t below = moved_ ? moved_->ids_below : extent('V');
+    return choose(static_cast<int>(dtype == DType::u8 ? std::min<int64_t>(below, 256) : below));
+  }
   if (dtype == DType::boolean) return chance(2);
-  if (dtype == DType::i64)
-    return choose(extents_.contains('V') ? static_cast<int>(extent('V')) : 3000);
+  if (dtype == DType::i64) return choose(3000);
+  if (!is_floating(dtype)) return choose(100);
+  if (row_.id == OpId::top_k && chance(2)) return choose(3);  // many are equal
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (signature().operands.at(static_cast<size_t>(at_)).name == "mask" && chance(4)) {
     return -kInfinity;
   }
   if (gives_bool(row_.id)) return choose(5) < 4 ? choose(4) - 2 : std::nan("");  // many are equal
-  if (row_.formula && chance(16)) {
+  const bool moves = row_.bits == OpBits::exact && (moved_ || row_.id == OpId::top_k);
+  if ((row_.formula || moves) && chance(16)) {
     const double special[] = {0, -0.0, kInfinity, -kInfinity, std::nan("")};
     return special[choose(5)];
   }
@@ -319,7 +358,6 @@ Tensor Maker::argument(Tensor*) {
   if (!needed && chance(2)) return ++at_, Tensor();
   if (it.name == "c") gemm_.beta = chance(2) ? 1 : -0.3125;
   const Shape shape = shape_of(it);
-  if (row_.id == OpId::embedding) extent('V');  // of which ids are
   rank_ = shape.rank();
   if (at_ == 0) scores_ = shape;
   const Tensor out = made(dtype_of(it), shape);

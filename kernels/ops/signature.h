@@ -12,18 +12,25 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/core/dtype.h"
+
 namespace plumb {
 
 enum class OperandType : uint8_t {
   storage,  // the float dtype of the call
   same,     // that dtype, which need be no float
   i64,
+  ids,  // i64, i32 or u8
   boolean,
   wide,      // float32, or float64 where the storage dtype is that
   narrow,    // the storage dtype, or any float where a float64 run takes weights as recorded
   floating,  // any float dtype
   any,
 };
+
+inline bool is_id(DType dtype) {
+  return dtype == DType::i64 || dtype == DType::i32 || dtype == DType::u8;
+}
 
 struct Extent {
   int8_t letter = -1;      // its place among the signature's letters; -1: the number itself
@@ -132,6 +139,7 @@ class Parser {
   constexpr OperandType type() {
     if (take("same")) return OperandType::same;
     if (take("i64")) return OperandType::i64;
+    if (take("ids")) return OperandType::ids;
     if (take("bool")) return OperandType::boolean;
     if (take("wide")) return OperandType::wide;
     if (take("narrow")) return OperandType::narrow;

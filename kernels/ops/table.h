@@ -35,7 +35,8 @@ struct OpRow {
   double of_bias = 0;               // and these where there is a bias
   OpBits bits = OpBits::leaf;
   NumberField number = NumberField::scale;
-  bool in_place = false;  // the first input may be the first output; a formula's always
+  bool along_axis = false;  // its whole number is an axis
+  bool in_place = false;    // the first input may be the first output; a formula's always
   std::optional<Formula> formula = {};  // of an elementwise op; of several the first
   std::optional<Reduction> reduction = {};
 };

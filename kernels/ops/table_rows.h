@@ -24,6 +24,7 @@ inline constexpr Signature kGemmOfTransposedB =
     signature("out[*,M,N] = a[*,M,K], b[*,N,K], c[*,M,N]?, bias[N]?");
 inline constexpr Signature kGemmOfBothTransposed =
     signature("out[*,M,N] = a[*,K,M], b[*,N,K], c[*,M,N]?, bias[N]?");
+inline constexpr Signature kMove = signature("out[..]: same = x[..]: same");
 inline constexpr Signature kWhere = signature("out[*] = condition[*]: bool, a[*], b[*]");
 
 inline constexpr std::array<OpRow, kOpCount> kTable = {{

@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/table.h"
 
 namespace plumb {
 namespace {
@@ -29,20 +30,27 @@ bool made_of(const char* name, std::string_view others) {
 bool needs_version_2(OpId op) {
   switch (op) {
     case OpId::position_ids:
-    case OpId::cumsum:
     case OpId::affine:
     case OpId::causal_conv1d:
     case OpId::ssd_scan:
     case OpId::gated_rms_norm:
     case OpId::gemm:
     case OpId::group_norm:
+    case OpId::permute:
+    case OpId::pad:
+    case OpId::flip:
+    case OpId::roll:
+    case OpId::top_k:
+    case OpId::arange:
+    case OpId::uniform:
+    case OpId::normal:
     case OpId::max_pool2d:
     case OpId::avg_pool2d:
     case OpId::conv1d:
     case OpId::conv2d:
     case OpId::conv_transpose1d:
     case OpId::conv_transpose2d: return true;
-    default: return row_of(op).reduction.has_value();
+    default: return row_of(op).reduction || row_of(op).along_axis;
   }
 }
 

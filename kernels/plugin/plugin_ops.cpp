@@ -32,8 +32,11 @@ int32_t code_of(DType dtype) {
     case DType::i32: return PLUMB_I32;
     case DType::boolean: return PLUMB_BOOL;
     case DType::u8: return PLUMB_U8;
-    default: throw Unsupported(text("[plugin] ", name_of(dtype), " has no code in plugin.h"));
+    case DType::i8: return PLUMB_I8;
+    case DType::f8_e4m3: return PLUMB_F8_E4M3;
+    case DType::f8_e5m2: return PLUMB_F8_E5M2;
   }
+  return -1;
 }
 
 plumb_tensor c_tensor(const Tensor& t) {
@@ -68,8 +71,15 @@ struct ParamsOf {
   int numbers = 0;  // so far
 
   void operator()(double value) { (numbers++ == 0 ? *number_of(op, out) : more.shift) = value; }
-  void operator()(bool transpose_b) { out.transpose_b = transpose_b; }
-  void operator()(int64_t value) { (op == OpId::cumsum ? more.axis : more.offset) = value; }
+  void operator()(bool value) { (op == OpId::top_k ? more.largest : out.transpose_b) = value; }
+  void operator()(int64_t value) { (row_of(op).along_axis ? more.axis : more.offset) = value; }
+  void operator()(const PerAxis& numbers) {
+    std::copy(numbers.at.begin(), numbers.at.end(), std::begin(more.per_axis));
+  }
+  void operator()(const RandomStream& random) {
+    more.seed = random.seed;
+    more.offset = random.offset;
+  }
   void operator()(Axes axes) { more.axes = axes.set; }
   void operator()(Activation function) { out.activation = static_cast<int32_t>(function); }
   void operator()(std::optional<Activation> function) {

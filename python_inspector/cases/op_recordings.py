@@ -45,7 +45,8 @@ class OpRecording(OneCallRecording):
 
     def _checkpoint(self, *args: Any, **kwargs: Any) -> Checkpoint:
         made = super()._checkpoint(*args, **kwargs)
-        return replace(made, block="op", params=dict(self.params))
+        outputs = {name.removeprefix("out."): it for name, it in made.outputs.items()}
+        return replace(made, block="op", params=dict(self.params), outputs=outputs)
 
 
 def record_ops(
@@ -84,6 +85,7 @@ def calls(
         for number, params in enumerate(op.params):
             if any(axis >= len(shapes[0]) for axis in params.get("axes", ())):
                 continue
+            below = shapes[0][params["axis"]] if "places" in op.kinds.values() else shapes[-1][0]
             for values in VALUES if op.shapes.index(shapes) == 0 else VALUES[:1]:
                 sizes = "-".join("x".join(map(str, shape)) for shape in shapes[:2])
                 case = f"{values}-{sizes}" + (f"-{number}" if len(op.params) > 1 else "")
@@ -92,7 +94,7 @@ def calls(
                     case,
                     params,
                     {
-                        it: _operand(op, it, shape, dtype, values, engine, shapes)
+                        it: _operand(op, it, shape, dtype, values, engine, below)
                         for it, shape in zip(op.operands, shapes, strict=True)
                     },
                 )
@@ -105,13 +107,13 @@ def _operand(
     dtype: torch.dtype,
     values: str,
     engine: torch.Generator,
-    shapes: tuple[Shape, ...],
+    below: int,
 ) -> torch.Tensor:
     kind = op.kinds.get(name)
     if kind == "bool":
         return torch.rand(shape, generator=engine) < 0.5
-    if kind == "ids":
-        return torch.randint(shapes[-1][0], shape, generator=engine)
+    if kind in ("ids", "places"):
+        return torch.randint(below, shape, generator=engine)
     drawn = torch.randn(shape, generator=engine, dtype=torch.float64)
     if kind == "equal":
         drawn = drawn.round()
@@ -142,7 +144,8 @@ def _with(
     """The call with its params, whose arguments have the operands' names."""
 
     def call(*operands: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"out": like(*operands, **params)}
+        made = like(*operands, **params)
+        return made if isinstance(made, dict) else {"out": made}
 
     parameters = [p for p in signature(like).parameters.values() if p.name in names]
     call.__signature__ = signature(like).replace(parameters=parameters)  # type: ignore[attr-defined]

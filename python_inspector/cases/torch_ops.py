@@ -29,8 +29,8 @@ class Op:
     """One after the other, a call each."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Of operands that are no floats of any value: `bool`; `ids`, below the first extent of the
-    last operand; `finite` floats; those of which `few` or `most` are not 0, or `equal` ones are
-    many."""
+    last operand; `places`, below the extent of the first operand along the axis; `finite` floats;
+    those of which `few` or `most` are not 0, or `equal` ones are many."""
     sums_products: bool = False
     """Values are huge where their products are, not they themselves."""
     calls: Callable[..., Any] | None = None
@@ -84,6 +84,12 @@ def _once(like: Callable[..., torch.Tensor], *given: torch.Tensor) -> torch.Tens
 def _gelu(x: torch.Tensor) -> torch.Tensor:
     """In float64: torch's float32 kernel of the CPU gives NaN for infinity (2.13)."""
     return functional.gelu(x.double()).to(x.dtype)
+
+
+def _top_5(x: torch.Tensor, largest: bool) -> dict[str, torch.Tensor]:
+    """Of equal ones the first, which torch.topk does not say."""
+    values, ids = torch.sort(x, descending=largest, stable=True)
+    return {"values": values[..., :5].contiguous(), "ids": ids[..., :5].contiguous()}
 
 
 _RENAMED: dict[str, Callable[..., Any]] = {
@@ -185,6 +191,52 @@ OPS: dict[str, Op] = {
         (((2, 5, 33), (2, 5)),),
         kinds={"valid": "bool"},
     ),
+    "index_select": Op(
+        lambda x, ids, axis: torch.index_select(x, axis, ids),
+        (((5, 65), (33,)), ((2, 5, 33), (9,))),
+        ({"axis": 1},),
+        {"ids": "places"},
+    ),
+    "gather": Op(
+        lambda x, ids, axis: torch.gather(x, axis, ids),
+        (((5, 65), (4, 33)), ((2, 5, 33), (2, 9, 31))),
+        ({"axis": 1},),
+        {"ids": "places"},
+    ),
+    "index_add": Op(
+        lambda x, ids, source, axis: _once(lambda p, q: p.index_add(axis, ids, q), x, source),
+        (((5, 65), (33,), (5, 33)), ((2, 5, 33), (9,), (2, 9, 33))),
+        ({"axis": 1},),
+        {"ids": "places"},
+    ),
+    "scatter_add": Op(
+        lambda x, ids, source, axis: _once(lambda p, q: p.scatter_add(axis, ids, q), x, source),
+        (((5, 65), (4, 33), (5, 33)), ((2, 5, 33), (2, 9, 31), (2, 9, 33))),
+        ({"axis": 1},),
+        {"ids": "places"},
+    ),
+    "concat": Op(
+        lambda a, b, axis: torch.cat((a, b), axis),
+        (((3, 65), (3, 7)), ((2, 5, 33), (2, 1, 33))),
+        ({"axis": 1},),
+    ),
+    "permute": Op(
+        lambda x, axes: x.permute(axes).contiguous(),
+        (((2, 5, 33),), ((3, 1, 65),)),
+        ({"axes": [2, 0, 1]}, {"axes": [1, 0, 2]}, {"axes": [0, 2, 1]}),
+    ),
+    "pad": Op(
+        lambda x, left, value: functional.pad(x, (left[1], 1, left[0], -1), value=value),
+        (((3, 65),),),
+        ({"left": [1, 2], "value": 2.5}, {"left": [-1, 0], "value": -0.5}),
+    ),
+    "flip": Op(lambda x, axes: torch.flip(x, axes), _ROWS, ({"axes": [1]}, {"axes": [0, 1]})),
+    "roll": Op(
+        lambda x, shifts: torch.roll(x, shifts, (0, 1)),
+        (((3, 65),),),
+        ({"shifts": [1, -7]}, {"shifts": [0, 70]}),
+    ),
+    "top_k": Op(_top_5, (((3, 65),), ((4, 1031),)), ({"largest": True}, {"largest": False})),
     "embedding": Op(
         lambda ids, weight, scale: functional.embedding(ids, weight) * scale,
         (((2, 5), (11, 33)),),

@@ -57,6 +57,7 @@ void other(T& one_of_two) {
 
 // Where results have the same shape: of another, a call is refused.
 void next_axes(Axes& axes, const OpCall& call) {
+  if (call.op == OpId::flip) return axes.set ^= 1, void();
   const Shape shape = call.operand("x").shape();
   Axes next;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -91,8 +92,16 @@ std::vector<ArgumentEdit> argument_edits() {
       of<int64_t>("next axis or offset",
                   [](auto& x, auto& call) {
                     ++x;
-                    if (call.op == OpId::cumsum) x %= call.operand("x").rank();
+                    if (row_of(call.op).along_axis) x %= call.outputs()[0].rank();
                   }),
+      of<PerAxis>("first number of axes one more, or exchanged",
+                  [](auto& numbers, auto& call) {
+                    if (call.op == OpId::permute) std::swap(numbers[0], numbers[1]);
+                    else ++numbers[0];
+                  }),
+      of("seed one more", &RandomStream::seed, one_more),
+      of("offset one more", &RandomStream::offset, one_more),
+      of<bool>("other end", [](auto& x, auto& call) { x = x != (call.op == OpId::top_k); }),
       of<Axes>("next axes", next_axes),
       of("eps 1 % larger", &RmsNormParams::eps, larger),
       of("eps missing", &RmsNormParams::eps, lost),

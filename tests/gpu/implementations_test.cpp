@@ -154,8 +154,31 @@ class Calls {
     call(shape, [&](const Tensor& out) { ops_.mask_fill(out, x, mask, 1); });
     call(
         shape, [&](const Tensor& out) { ops_.position_ids(out, mask, 0); }, DType::i64);
+    moves(columns);
     const Tensor heads = input({1, 2, 3, columns});
     call({1, 4, 3, columns}, [&](const Tensor& out) { ops_.repeat_heads(out, heads); });
+  }
+
+  void moves(int64_t columns) {
+    const Shape shape({3, columns}), one_more({4, columns});
+    const Tensor x = input(shape), ids = input({4}, DType::i64), each = input(shape, DType::i32);
+    const Tensor source = input(one_more);
+    call(one_more, [&](const Tensor& out) { ops_.index_select(out, x, ids, 0); });
+    call(shape, [&](const Tensor& out) { ops_.gather(out, x, each, 1); });
+    call(shape, [&](const Tensor& out) { ops_.index_add(out, x, ids, source, 0); });
+    call(shape, [&](const Tensor& out) { ops_.scatter_add(out, x, each, x, 1); });
+    call({6, columns}, [&](const Tensor& out) { ops_.concat(out, x, x, 0); });
+    call(shape, [&](const Tensor& out) { ops_.permute(out, x, {{0, 1}}); });
+    call(one_more, [&](const Tensor& out) { ops_.pad(out, x, {{1}}, 2); });
+    call(shape, [&](const Tensor& out) { ops_.flip(out, x, {0}); });
+    call(shape, [&](const Tensor& out) { ops_.roll(out, x, {{1}}); });
+    call({3, 2}, [&](const Tensor& out) { ops_.top_k(out, input({3, 2}, DType::i64), x, true); });
+    call(shape, [&](const Tensor& out) { ops_.arange(out, 1, 0.5); });
+    call(shape, [&](const Tensor& out) { ops_.fill(out, 0.5); });
+    call(shape, [&](const Tensor& out) { ops_.uniform(out, {1, 2}); });
+    call(shape, [&](const Tensor& out) { ops_.normal(out, {1, 2}); });
+    call(
+        shape, [&](const Tensor& out) { ops_.cast(out, x); }, DType::i8);
   }
 
   void lookups(int64_t columns) {

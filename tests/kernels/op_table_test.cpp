@@ -77,7 +77,8 @@ class Call {
   Tensor right(const Operand& it) const { return device_.allocate(dtype_of(it), shape_of(it)); }
   static DType dtype_of(const Operand& it) {
     switch (it.type) {
-      case OperandType::i64: return DType::i64;
+      case OperandType::i64:
+      case OperandType::ids: return DType::i64;
       case OperandType::boolean: return DType::boolean;
       case OperandType::storage:
       case OperandType::same:
@@ -139,11 +140,12 @@ TEST_CASE("every op takes what its row says, and names what it does not take") {
     CHECK_THAT(elsewhere.error(), Contains(name + " is not on device cpu"));
 
     // One that is alone may be of any dtype.
-    const bool alone = operand.type == OperandType::same && right.signature().count == 2 &&
-                       right.operand(0).type != OperandType::same;
+    const int count = right.signature().count;
+    const bool alone = operand.type == OperandType::same &&
+                       (count == 1 || (count == 2 && right.operand(0).type != OperandType::same));
     if (operand.type != OperandType::any && !alone) {
       Call whole = right;  // a dtype that no operand has
-      whole.tensor(i) = device->allocate(DType::u8, right.shape_of(operand));
+      whole.tensor(i) = device->allocate(DType::i8, right.shape_of(operand));
       CHECK_THAT(whole.error(), Contains(op));
     }
 

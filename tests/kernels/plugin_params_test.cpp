@@ -107,6 +107,29 @@ TEST_CASE("a plugin is passed the axis, the offset, the groups and the bounds of
   grouped->ops().group_norm(of(*grouped, {1, 6, 2}), of(*grouped, {1, 6, 2}), {}, {}, {3, 1e-6});
   CHECK(seen.params.eps == 1e-6);
   CHECK(seen.more.groups == 3);
+  const auto moved = noting("roll");
+  moved->ops().roll(of(*moved, {2, 3}), of(*moved, {2, 3}), {{5, -1}});
+  CHECK(seen.more.per_axis[0] == 5);
+  CHECK(seen.more.per_axis[1] == -1);
+  const auto padded = noting("pad");
+  padded->ops().pad(of(*padded, {2, 3}, DType::i8), of(*padded, {2, 3}, DType::i8), {{0, 1}}, 2.5);
+  CHECK(seen.more.per_axis[1] == 1);
+  CHECK(seen.params.scale == 2.5);
+  CHECK(tensors[0].dtype == PLUMB_I8);
+  const auto chosen = noting("top_k");
+  chosen->ops().top_k(of(*chosen, {2, 1}), of(*chosen, {2, 1}, DType::i64), of(*chosen, {2, 3}),
+                      true);
+  CHECK(seen.more.largest == 1);
+  CHECK(seen.params.transpose_b == 0);
+  const auto selected = noting("index_select");
+  selected->ops().index_select(of(*selected, {2, 1}), of(*selected, {2, 3}),
+                               of(*selected, {1}, DType::u8), 1);
+  CHECK(seen.more.axis == 1);
+  CHECK(tensors[2].dtype == PLUMB_U8);
+  const auto drawn = noting("normal");
+  drawn->ops().normal(of(*drawn, {3}), {7, 9});
+  CHECK(seen.more.seed == 7);
+  CHECK(seen.more.offset == 9);
 
   const auto conv = noting("causal_conv1d");
   const Tensor tokens = of(*conv, {1, 2, 3});

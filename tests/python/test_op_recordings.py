@@ -56,6 +56,10 @@ CHANGES = {
     "layer_norm": {"eps": 1e-2},
     "mask_fill": {"value": -2.5009765625},
     "embedding": {"scale": 2.001953125},
+    "pad": {"value": 2.501953125},
+    "flip": {"axes": [0]},
+    "roll": {"shifts": [1, -6]},
+    "top_k": {"largest": False},
 }
 
 

@@ -16,11 +16,13 @@ def test_every_op_is_judged_in_every_dtype(tmp_path: Path) -> None:
     assert run.code == 0, run.stdout
     listed = {line.split()[0] for line in command("list", "--ops").stdout.splitlines()}
     judged = Counter((it["block"], it["dtype"]) for it in run.results if it["status"] == "pass")
+    passed = sum(judged.values())
     assert set(judged) == {(op, dtype) for op in listed for dtype in ("f32", "f16", "bf16")}
+    del judged["fill", "f32"], judged["fill", "f16"], judged["fill", "bf16"]  # one number: blind
     assert min(judged.values()) >= 15
     blind = {it["reason"] for it in run.results if it["status"] == "blind"}
     assert all(" every element of the output is " in " " + reason for reason in blind)
-    assert f"{sum(judged.values())} pass" in run.stdout
+    assert f"{passed} pass" in run.stdout
 
 
 def test_a_call_is_repeated_by_its_id(tmp_path: Path) -> None:
@@ -53,12 +55,19 @@ def test_a_wrong_kernel_fails(plugins: Path, tmp_path: Path) -> None:
 NORMS = ("--device", "cpu", "--dtype", "f32", "--checkpoint", "^rms_norm/.*contiguous")
 
 
+# Elements go to other rows, or are made of their places.
+WITHOUT_ROWS = {
+    *("index_select", "gather", "index_add", "scatter_add", "concat", "permute", "pad", "flip"),
+    *("roll", "fill", "arange", "uniform", "normal"),
+}
+
+
 def test_rows_keep_their_bits_where_contracts_promise_them(tmp_path: Path) -> None:
     run = verify(tmp_path, "--relations", "--device", "cpu", "--dtype", "f32")
     assert run.code == 0, run.stdout
     told = {(it["block"], line) for it in run.results for line in it["details"]}
     tried = {block for block, line in told if "relations: the same bits in " in line}
-    assert tried == {it["block"] for it in run.results}
+    assert tried == {it["block"] for it in run.results} - WITHOUT_ROWS
     assert ("rms_norm", "relations: not tried: its operands have no rows") in told
     assert " further calls of " in run.stdout
 
