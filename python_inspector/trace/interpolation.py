@@ -28,12 +28,21 @@ _ROUNDINGS = ROUNDING * 2**0.5
 _POOLS = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
 
 
+_SAMPLERS = {"grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler"}
+"""Whose positions are an operand, from -1 to 1: one is added, all is multiplied, a half is
+subtracted."""
+_STEP = 2.0**-8
+"""Of a position, in elements, by which a result's slope is measured."""
+
+
 def interpolates(name: str) -> bool:
-    return name in _TERMS
+    return name in _TERMS or name in _SAMPLERS
 
 
 def of_positions(name: str, func: Any, args: Sequence[Any], exact: torch.Tensor) -> list[Noise]:
     """What sums and positions in float32 are off by, `args` being float64."""
+    if name in _SAMPLERS:
+        return _of_grid(func, args, exact)
     x, rest = args[0], args[1:]
     axes = range(2, x.ndim)
     terms = [_terms(name, x.shape[axis], exact.shape[axis]) for axis in axes]
@@ -43,6 +52,23 @@ def of_positions(name: str, func: Any, args: Sequence[Any], exact: torch.Tensor)
         n = exact.shape[axis]
         place = torch.linspace(1, x.shape[axis], n, dtype=exact.dtype, device=exact.device)
         parts.append(Noise(_ROUNDINGS * U * place.reshape(-1, *[1] * (x.ndim - 1 - axis)) * step))
+    return parts
+
+
+def _of_grid(func: Any, args: Sequence[Any], exact: torch.Tensor) -> list[Noise]:
+    x, grid, *rest = args
+    sizes = func(x.abs(), grid, *rest)
+    if rest and rest[0] == 2:  # bicubic: some weights are negative, of all together less than 2
+        most = x.abs().amax([*range(2, x.ndim)], keepdim=True)
+        sizes = torch.where(exact == 0, 0.0, 2 * most)
+    parts = [Noise(of_sum(sizes, exact, _TERMS["upsample_bicubic2d"] ** (x.ndim - 2)))]
+    for axis in range(grid.shape[-1]):
+        half = x.shape[-1 - axis] / 2  # elements from 0 to 1
+        step = torch.zeros_like(grid)
+        step[..., axis] = _STEP / half
+        slope = (func(x, grid + step, *rest) - func(x, grid - step, *rest)) / (2 * _STEP)
+        place = half * (grid[..., axis].abs() + 1).unsqueeze(1)
+        parts.append(Noise(3**0.5 * ROUNDING * U * place * slope.abs()))
     return parts
 
 

@@ -106,3 +106,21 @@ def test_every_kind_of_interpolation(mode: str) -> None:
     check(like, like=like, inputs=x)
     check(other, like=sized, inputs=x)
     wrong(sized, like, x)  # other places: 1.7 of them are no whole number
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_positions_that_are_an_operand(mode: str, padding: str) -> None:
+    """Each is off by roundings of itself, which float64 has not; a shift of them is a fault."""
+    x, grid = normal(2, 3, 5, 20), normal(2, 13, 10, 2, seed=1)
+
+    def like(x: torch.Tensor, grid: torch.Tensor, by: float = 0.0) -> torch.Tensor:
+        options = {"mode": mode, "padding_mode": padding, "align_corners": False}
+        return functional.grid_sample(x, grid + by, **options)
+
+    def kernel(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return like(x.double(), grid.double()).float()
+
+    assert check(like, like, (x, grid), explain=False).passed
+    assert check(kernel, like, (x, grid), explain=False).passed
+    wrong(lambda x, grid: like(x, grid, 1e-4), like, (x, grid), explain=False)
