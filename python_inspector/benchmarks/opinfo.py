@@ -33,11 +33,8 @@ def stated(
         raise UsageError(f"OpInfo has no operation {name!r}{did_you_mean(name, list(every))}")
     op = every[name]
     given: dict[str, Any] = {}
-    function, random = (
-        _unseeded(op.op),
-        f"{name} draws random numbers: no kernel can be held to that",
-    )
     refused: dict[str, str] = {}
+    function = _unseeded(op.op)
     takes = taken(op, device)
     if wrong := [it for it in known(dtypes) if it not in takes]:
         raise UsageError(f"{name} takes no {wrong[0]} on {device}")
@@ -46,18 +43,13 @@ def stated(
         for i in spread(len(samples), most):
             arguments = Called((samples[i].input, *samples[i].args), samples[i].kwargs)
             inputs = f"{dtype} sample {i} of {len(samples)}"
-            if sparse := [
-                it
-                for it in tree_leaves((*arguments.args, *arguments.kwargs.values()))
-                if _is_sparse(it)
-            ]:
-                refused[inputs] = f"an operand is {sparse[0].layout}, which is not judged"
-            elif function is not op.op and _draws(function, arguments, device):
-                refused[inputs] = random
+            draws = function is not op.op and _draws(function, arguments, device)
+            if why := _why_refused(name, arguments, draws=draws):
+                refused[inputs] = why
             else:
                 given[inputs] = arguments
-    if set(refused.values()) == {random} and not given:
-        refused = {"all": random}
+    if not given and len(set(refused.values())) == 1:
+        refused = {"all": next(iter(refused.values()))}
 
     def like(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -66,8 +58,15 @@ def stated(
     return Stated(like=like, inputs=given, candidate=candidate, refused=refused)
 
 
-def _is_sparse(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout != torch.strided
+def _why_refused(name: str, arguments: Called, *, draws: bool) -> str:
+    if draws:
+        return f"{name} draws random numbers: no kernel can be held to that"
+    if "empty" in name:
+        return f"{name} writes nothing: what it returns is any memory"
+    for it in tree_leaves((*arguments.args, *arguments.kwargs.values())):
+        if isinstance(it, torch.Tensor) and it.layout != torch.strided:
+            return f"an operand is {it.layout}, which is not judged"
+    return ""
 
 
 def _unseeded(function: Any) -> Any:

@@ -109,6 +109,11 @@ def test_random_numbers_are_refused_by_name() -> None:
         assert "normal draws random numbers" in found["all"].reason
 
 
+def test_memory_that_nothing_wrote_is_refused() -> None:
+    found = judged(opinfo.stated("new_empty_strided"), Sealed())
+    assert found["all"].reason == "new_empty_strided writes nothing: what it returns is any memory"
+
+
 def test_names_and_dtypes() -> None:
     with pytest.raises(UsageError, match=r"no operation 'sofmax'; did you mean softmax\?"):
         opinfo.stated("sofmax")
