@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from ..api.backward import with_cotangents
 from ..api.calling import OutputTypeError
@@ -146,15 +147,22 @@ def _cases(
 
 
 def _troubled(stated: Stated, inputs: Any, salt: int, trouble: str) -> Verdict:
-    """A candidate may raise where `like` does."""
-    for args, kwargs in (deepcopy(case.arguments) for case in cases_of(inputs, salt)):
+    """A candidate may raise where `like` does, also on copies of its operands: what is between the
+    elements of a view is not theirs."""
+    for case in cases_of(inputs, salt):
+        calls = deepcopy(case.arguments), tree_map(_copy, case.arguments)
         try:
             with torch.no_grad():
-                stated.like(*args, **kwargs)
+                for args, kwargs in calls:
+                    stated.like(*args, **kwargs)
         except Exception as error:
             told = f"the reference raises {type(error).__name__}: {error}"
             return _without(stated, "unsupported", "; ".join(filter(None, (told, trouble))))
     return _without(stated, "error", trouble)
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _without(stated: Stated, status: str, reason: str) -> Verdict:

@@ -102,6 +102,13 @@ def test_samples_without_random_numbers_are_judged() -> None:
     assert any("draws random numbers" in it.reason for it in found.values())
 
 
+def test_what_reads_beside_a_view_is_not_judged() -> None:
+    view = torch.arange(20.0)[10:14]
+    found = judged(Stated(lambda x: x.as_strided((3,), (4,)), {"a": (view,)}), Sealed())
+    assert found["a"].status == "unsupported"
+    assert "the reference raises RuntimeError: setStorage" in found["a"].reason
+
+
 def test_random_numbers_are_refused_by_name() -> None:
     for candidate in (None, "nothing.py:kernel"):
         found = judged(opinfo.stated("normal", candidate), Sealed())
