@@ -85,7 +85,7 @@ GemmParams read_gemm(const Params& params) {
                  params.boolean("transpose_a"),
                  params.boolean("transpose_b"),
                  {}};
-  if (params.has("activation")) out.function = read_activation(params);
+  if (params.has("function")) out.function = read_activation(params);
   return out;
 }
 

@@ -255,13 +255,13 @@ def _gemm(
     beta: float,
     transpose_a: bool,
     transpose_b: bool,
-    activation: str = "",
+    function: str = "",
 ) -> torch.Tensor:
     left = a.float().transpose(-1, -2) if transpose_a else a.float()
     right = b.float().transpose(-1, -2) if transpose_b else b.float()
     out = alpha * (left @ right) + bias.float()
     out = out + beta * c.float() if beta else out
-    return (functional.silu(out) if activation else out).to(a.dtype)
+    return (functional.silu(out) if function else out).to(a.dtype)
 
 
 def _convolution(name: str, *weights: Shape) -> Op:
@@ -318,7 +318,7 @@ OPS |= {
         (
             {"alpha": 2.5, "beta": 0.0, "transpose_a": True, "transpose_b": False},
             {"alpha": 1.0, "beta": -0.3125, "transpose_a": False, "transpose_b": True,
-             "activation": "silu"},
+             "function": "silu"},
             {"alpha": 0.3125, "beta": 1.0, "transpose_a": True, "transpose_b": True},
         ),
         sums_products=True,

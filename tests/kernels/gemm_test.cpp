@@ -19,7 +19,7 @@ size_t index(int64_t i) { return static_cast<size_t>(i); }
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
 TEST_CASE("gemm: R(f(alpha a b + beta c + bias)), operands stored either way") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const Layout layout = GENERATE(Layout::contiguous, Layout::padded, Layout::exchanged);
   const bool transpose_a = GENERATE(false, true), transpose_b = GENERATE(false, true);

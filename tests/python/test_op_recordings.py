@@ -60,6 +60,9 @@ CHANGES = {
     "flip": {"axes": [0]},
     "roll": {"shifts": [1, -6]},
     "top_k": {"largest": False},
+    "avg_pool2d": {"counts_padding": False},
+    "group_norm": {"eps": 1e-2},
+    "gemm": {"alpha": 2.501953125},
 }
 
 
