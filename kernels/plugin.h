@@ -82,12 +82,12 @@ typedef struct plumb_more_params {
   int32_t has_activation; /* 0: causal_conv1d and gemm end without one */
   int64_t groups;         /* of convolutions and group_norm */
   int64_t kernel[2];      /* of pools; these are of H and W, one-dimensional ops have the second */
-  int64_t stride[2], padding[2]; /* of pools and convolutions */
-  int64_t dilation[2];           /* of convolutions */
-  int64_t output_padding[2];     /* of transposed ones */
-  double beta;                   /* of gemm: c's factor; 0: it is not read */
-  int32_t transpose_a;           /* of gemm: a is [.., K, M] */
-  int32_t counts_padding;        /* of avg_pool2d: count_include_pad */
+  int64_t stride[2], padding[2];    /* of pools and convolutions */
+  int64_t dilation[2];              /* of convolutions */
+  int64_t output_padding[2];        /* of transposed ones */
+  double beta;                      /* of gemm: c's factor; 0: it is not read */
+  int32_t transpose_a;              /* of gemm: a is [.., K, M] */
+  int32_t counts_padding;           /* of avg_pool2d: count_include_pad */
   int64_t per_axis[PLUMB_MAX_RANK]; /* of pad: elements on the left; of roll: shifts; of permute:
                                        the axis of x that is axis i of out */
   int64_t seed;
