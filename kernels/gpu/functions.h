@@ -80,9 +80,13 @@ __device__ inline float activate(float x) {
   if constexpr (Function == Activation::silu) {
     return logistic_times<T>(x, x);
   } else if constexpr (Function == Activation::gelu) {
-    if constexpr (sizeof(T) != 4) return x * (x < 0 ? normal_tail(-x) : 1.0f - normal_tail(x));
+    if constexpr (sizeof(T) != 4) {
+      const float tail = normal_tail(fabsf(x));
+      return x * (x < 0 ? tail : 1.0f - tail);
+    }
     constexpr float kRoot = 0.70710678118654752f, kRootTail = 1.210161715e-08f;
     const float t = -kRoot * x;
+    if (x > -0.5f) return 0.5f * x * (1.0f + erff(kRoot * x));  // no cancellation
     // Far out erfc turns an error of t into one 2 t^2 times as large: carry what its rounding left
     // out, times erfc' = -2/sqrt(pi) e^(-t^2).
     if (!(fabsf(x) < kSaturated)) return 0.5f * x * erfcf(t);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 
 namespace plumb::counter {
@@ -47,8 +46,10 @@ constexpr double uniform(int64_t seed, int64_t number, int bits) {
 
 // The logarithm of n / 2^32, n from 1 to 2^32: 2 artanh(s) of the significand, a series in s^2.
 constexpr double log_of_fraction(uint64_t n) {
-  int exponent = std::bit_width(n) - 1;
-  double m = static_cast<double>(n) / static_cast<double>(uint64_t{1} << exponent);
+  // Of n as a double; std::bit_width compiles to 0 in kernels (nvcc 13, GCC's <bit>).
+  const auto bits = __builtin_bit_cast(uint64_t, static_cast<double>(n));
+  int exponent = static_cast<int>(bits >> 52) - 1023;
+  double m = __builtin_bit_cast(double, (bits & ((uint64_t{1} << 52) - 1)) | uint64_t{1023} << 52);
   if (m > 1.4142135623730951) {
     m /= 2;
     ++exponent;
