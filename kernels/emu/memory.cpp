@@ -30,7 +30,8 @@ struct Block {
   size_t bytes;
   bool checked;
 
-  size_t pages() const { return whole_pages(checked ? bytes : bytes + kZone); }
+  // One at least: no address is of two blocks.
+  size_t pages() const { return whole_pages(std::max<size_t>(checked ? bytes : bytes + kZone, 1)); }
   size_t zone_before() const { return checked ? 0 : kZone; }
   size_t zone_after() const { return std::min(kZone, pages() - bytes); }
 };

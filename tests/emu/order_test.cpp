@@ -111,6 +111,14 @@ TEST_CASE("device memory: freed blocks are not handed out again, copies stay ins
   emulator::memory_free(second);
 }
 
+TEST_CASE("device memory: blocks of no bytes have addresses of their own") {
+  void* const first = emulator::memory_allocate(0, true);
+  void* const second = emulator::memory_allocate(0, true);  // it never ended
+  REQUIRE(second != first);
+  emulator::memory_free(second);
+  emulator::memory_free(first);
+}
+
 TEST_CASE("PLUMB_EMU_SEED is a number or an error, unknown devices name the known ones") {
   setenv("PLUMB_EMU_SEED", "12x", 1);
   REQUIRE_THROWS_WITH(open_device("emu:32"), Catch::Contains("PLUMB_EMU_SEED is \"12x\""));
