@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from python_inspector.cases.torch_ops import ELEMENTWISE, OPS, REDUCTIONS, Op
-
+from .beside_ops import ELEMENTWISE, OPS, REDUCTIONS, Op
 from .shapes import Shape, Sizes
 
 Operands = dict[str, Tensor]

@@ -271,7 +271,7 @@ class Planter {
 
   // What float64 gives, rounded toward zero.
   void truncated_outputs() {
-    if (row_.bits == OpBits::exact) return;
+    if (row_.bits == OpBits::exact && row_.id != OpId::cast) return;
     add("truncating store", [](Call& c, const OpCall& call) {
       call.on(c.ops);
       const auto oracle = open_device("oracle", 1);
