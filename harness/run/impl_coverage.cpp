@@ -121,7 +121,7 @@ class Survey {
     for (ImplCoverage::Row& row : coverage_.rows) {
       const std::string op = op_of(row.name);
       if (row.covered() || !row.absent.empty()) continue;
-      if (coverage_.ops.count(op) > 0 || blocks::find_block(op)) force(row);
+      if (coverage_.ops.count(op) > 0 || is_unseen(op)) force(row);
       else run_samples(row);
     }
     device_.ops().force("");
@@ -129,6 +129,13 @@ class Survey {
   }
 
  private:
+  // Whether there is a block of this name, and no call of it: what it runs is not known.
+  bool is_unseen(const std::string& block) const {
+    return blocks::find_block(block) &&
+           std::none_of(calls_.begin(), calls_.end(),
+                        [&](const Call& call) { return call.checkpoint->block == block; });
+  }
+
   // The names of what runs, on zeros; none where the call is unsupported.
   std::vector<std::string> run(const Call& call, DType dtype, bool fuse) {
     try {

@@ -1,4 +1,4 @@
-"""What torch calls each native op, from the neighbouring package (beside.py); it loads torch."""
+"""What torch calls each native op, from the neighbouring package; it loads torch."""
 
 from __future__ import annotations
 

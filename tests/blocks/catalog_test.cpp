@@ -130,7 +130,8 @@ bool is_optional_input(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("the catalog has every block of the recording format but the generic ones, and no other") {
+TEST_CASE(
+    "the catalog has every block of the recording format but the generic ones, and no other") {
   std::set<std::string> documented = documented_blocks();
   CHECK(documented.size() > 20);
   CHECK(documented.erase("module") == 1);
