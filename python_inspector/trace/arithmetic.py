@@ -150,15 +150,23 @@ def _steepness(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any])
     return ((sides[0] - sides[1]) / (2 * _STEP)).abs().nan_to_num(0.0, 0.0, 0.0)
 
 
+_WHOLE = 2.0**24
+"""Up to it float32 has all whole numbers; beyond 2^53 every number is whole."""
+
+
 def is_rounded(exact: torch.Tensor) -> bool | torch.Tensor:
     """False for counts, ids, one-hot rows: every kernel has them exactly. Of an accelerator's the
     answer stays there: a host that waits for it at every operation cannot run ahead."""
     if not is_host(exact.device):
-        return (exact != exact.round()).any()
+        return _no_count(exact).any()
     first = float(exact[(0,) * exact.ndim])  # most often tells, and need not read them all
-    if not math.isinf(first) and not first.is_integer():
+    if not math.isinf(first) and not (first.is_integer() and abs(first) <= _WHOLE):
         return True
-    return not bool((exact == exact.round()).all())
+    return bool(_no_count(exact).any())
+
+
+def _no_count(exact: torch.Tensor) -> torch.Tensor:
+    return (exact != exact.round()) | ((exact.abs() > _WHOLE) & ~exact.isinf())
 
 
 def if_rounded(rounded: bool | torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -229,6 +229,8 @@ class Calls {
     call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, b, false); });
     const Tensor transposed = input({1, 2, columns, inner});
     call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, transposed, true); });
+    const Tensor each = input({1, 4, inner, columns});
+    call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.gemm(out, a, each, {}, {}, {}); });
     const Tensor odd = input({1, 4, 65, inner - 1}), other = input({1, 2, inner - 1, columns - 1});
     call({1, 4, 65, columns - 1}, [&](const Tensor& out) { ops_.matmul(out, odd, other, false); });
   }

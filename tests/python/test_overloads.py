@@ -86,6 +86,22 @@ def test_each_split_has_as_many_parts_as_it_says() -> None:
         assert len(check(like, like, normal(32, 8), explain=False).figures["outputs"]) == 32 // size
 
 
+def test_sums_beyond_2_53_are_no_counts() -> None:
+    """Every number is whole there, and rounded all the same."""
+
+    def like(a: Any, b: Any) -> Any:
+        return torch.nn.functional.silu(a @ b)
+
+    def reversed_sums(a: Any, b: Any) -> Any:
+        return torch.nn.functional.silu(a.flip(1) @ b.flip(0))
+
+    a, b = normal(64, 129) * 4e17, normal(129, 64, seed=1) * 4e17
+    assert check(reversed_sums, like, (a, b)).passed
+    counts = torch.arange(64.0).reshape(8, 8)
+    assert wrong(lambda x: x.sum(0) * (1 + 1e-6), lambda x: x.sum(0), counts).status == "fail"
+
+
+@pytest.mark.host  # a GPU's kernel returns some
 def test_statistics_that_are_given_are_returned_by_none() -> None:
     """Which the rounded model has: the verdict says so, and nothing raises."""
 
