@@ -18,7 +18,7 @@ double number_or_0(const Params& params, std::string_view name) {
   return params.has(name) ? params.number(name) : 0;
 }
 
-Axes read_axes(const Params& params, int rank) {
+Axes reduced_axes(const Params& params, int rank) {
   Axes out;
   for (const double axis : params.numbers("axes")) {
     params.expect(axis >= 0 && axis < rank && axis == static_cast<int>(axis), "axis ", axis,
@@ -140,7 +140,7 @@ void run_op(const BlockCall& call) {
     case OpId::pad:
       return ops.pad(t[0], t[1], read_per_axis(params, "left", t[1].rank()),
                      params.number("value"));
-    case OpId::flip: return ops.flip(t[0], t[1], read_axes(params, t[1].rank()));
+    case OpId::flip: return ops.flip(t[0], t[1], reduced_axes(params, t[1].rank()));
     case OpId::roll: return ops.roll(t[0], t[1], read_per_axis(params, "shifts", t[1].rank()));
     case OpId::top_k: return ops.top_k(t[0], t[1], t[2], params.boolean("largest"));
     default: break;
@@ -149,7 +149,7 @@ void run_op(const BlockCall& call) {
     return ops.convolve(op, t[0], t[1], t[2], t[3], read_convolution(params, op));
   }
   if (is_pool(op)) return ops.pool(op, t[0], t[1], read_pool(params, op));
-  if (row.reduction) return ops.reduce(op, t[0], t[1], read_axes(params, t[1].rank()));
+  if (row.reduction) return ops.reduce(op, t[0], t[1], reduced_axes(params, t[1].rank()));
   if (row.formula) return run_formula(call, row, t);
   throw Unsupported(text(params.where(), ": op \"", row.name, "\" has a block of its own"));
 }

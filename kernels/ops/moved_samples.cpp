@@ -7,9 +7,10 @@
 namespace plumb {
 namespace {
 
-class Maker {
+class MoveMaker {
  public:
-  Maker(const std::function<int(int)>& choose, int64_t extent) : choose_(choose), extent_(extent) {
+  MoveMaker(const std::function<int(int)>& choose, int64_t extent)
+      : choose_(choose), extent_(extent) {
     constexpr int64_t kOuter[] = {2, 3, 5}, kInner[] = {2, 3, 8, 9, 31, 64, 65, 257};
     const int rank = several() ? 1 + choose_(4) : 1 + choose_(2);
     for (int i = 0; i < rank; ++i) {
@@ -117,7 +118,7 @@ class Maker {
 }  // namespace
 
 MovedSample moved_sample(OpId op, const std::function<int(int)>& choose, int64_t extent) {
-  return Maker(choose, extent).of(op);
+  return MoveMaker(choose, extent).of(op);
 }
 
 }  // namespace plumb
