@@ -6,14 +6,6 @@
 namespace plumb::blocks {
 namespace {
 
-OpId read_op(const Params& params) {
-  const std::string& name = params.string("op");
-  for (int i = 0; i < kOpCount; ++i) {
-    if (name == name_of(static_cast<OpId>(i))) return static_cast<OpId>(i);
-  }
-  throw Unsupported(text(params.where(), ": op is \"", name, "\", which no op is called"));
-}
-
 double number_or_0(const Params& params, std::string_view name) {
   return params.has(name) ? params.number(name) : 0;
 }
@@ -101,10 +93,19 @@ void run_formula(const BlockCall& call, const OpRow& row, const std::vector<Tens
 
 }  // namespace
 
+const OpRow& row_of_call(const Params& params) {
+  const std::string& name = params.string("op");
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpRow& row = row_of(static_cast<OpId>(i));
+    if (name == row.name) return row;
+  }
+  throw Unsupported(text(params.where(), ": op is \"", name, "\", which no op is called"));
+}
+
 void run_op(const BlockCall& call) {
   const Params& params = call.params;
-  const OpId op = read_op(params);
-  const OpRow& row = row_of(op);
+  const OpRow& row = row_of_call(params);
+  const OpId op = row.id;
   const std::vector<Tensor> t = operands_of(call, row);
   Ops& ops = call.ctx.ops;
   switch (op) {
@@ -121,7 +122,7 @@ void run_op(const BlockCall& call) {
     case OpId::matmul: return ops.matmul(t[0], t[1], t[2], params.boolean("transpose_b"));
     case OpId::repeat_heads: return ops.repeat_heads(t[0], t[1]);
     case OpId::copy: return ops.copy(t[0], t[1]);
-    case OpId::cast: return ops.cast(t[0], t[1]);
+    case OpId::cast: params.ignore("to"); return ops.cast(t[0], t[1]);  // out's dtype
     case OpId::transpose: return ops.transpose(t[0], t[1]);
     case OpId::mask_fill: return ops.mask_fill(t[0], t[1], t[2], params.number("value"));
     case OpId::mask_rows: return ops.mask_rows(t[0], t[1], t[2]);
@@ -151,7 +152,8 @@ void run_op(const BlockCall& call) {
   if (is_pool(op)) return ops.pool(op, t[0], t[1], read_pool(params, op));
   if (row.reduction) return ops.reduce(op, t[0], t[1], reduced_axes(params, t[1].rank()));
   if (row.formula) return run_formula(call, row, t);
-  throw Unsupported(text(params.where(), ": op \"", row.name, "\" has a block of its own"));
+  throw Unsupported(
+      text(params.where(), ": op \"", row.name, "\" has a block of its own, or reads no tensor"));
 }
 
 }  // namespace plumb::blocks

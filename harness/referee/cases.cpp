@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "blocks/op.h"
 #include "harness/judge/float64_agreement.h"
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/sums.h"
@@ -133,10 +134,20 @@ Standing standing_of(const Recording& recording, const Checkpoint& checkpoint,
   return out;
 }
 
+// Of block `op` the op's row says it.
+blocks::BitRule bits_of(const blocks::BlockEntry& block, const Checkpoint& checkpoint) {
+  if (block.name != blocks::kOpBlock) return block.bits;
+  switch (blocks::row_of_call(checkpoint.params).bits) {
+    case OpBits::exact: return blocks::BitRule::exact;
+    case OpBits::scaled: return blocks::BitRule::scaled;
+    default: return blocks::BitRule::leaf;
+  }
+}
+
 // Attention in one go rounds its probabilities against a running maximum: no model has its bits.
-bool demands_bits(const blocks::BlockEntry& block, const RunFacts& facts) {
+bool demands_bits(blocks::BitRule bits, const RunFacts& facts) {
   return size_of(facts.dtype) == 2 && facts.single_rounding.none() &&
-         block.bits != blocks::BitRule::exact && block.bits != blocks::BitRule::none;
+         bits != blocks::BitRule::exact && bits != blocks::BitRule::none;
 }
 
 // The way to round that the run promises.
@@ -220,7 +231,8 @@ class Referee {
 
 bool needs_other_bits(const Recording& recording, const Checkpoint& checkpoint,
                       const blocks::BlockEntry& block, const RunFacts& facts) {
-  return demands_bits(block, facts) && standing_of(recording, checkpoint, facts).held_to_model;
+  return demands_bits(bits_of(block, checkpoint), facts) &&
+         standing_of(recording, checkpoint, facts).held_to_model;
 }
 
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
@@ -229,9 +241,10 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
                                      const RunFacts& facts, Device& oracle, bool refereed) {
   const DType dtype = facts.dtype;
   const Standing standing = standing_of(recording, checkpoint, facts);
-  const bool exact = block.bits == blocks::BitRule::exact;
+  const blocks::BitRule bits = bits_of(block, checkpoint);
+  const bool exact = bits == blocks::BitRule::exact;
   const bool narrow = size_of(dtype) == 2;
-  const bool conforms = demands_bits(block, facts);
+  const bool conforms = demands_bits(bits, facts);
 
   const auto runs = std::make_shared<OracleRuns>(recording, checkpoint, block, operands, oracle);
   Referee referee(recording, checkpoint, block, operands, standing.other_dtype,
@@ -297,7 +310,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
       if (has_adapter(block, checkpoint)) take_bottleneck(rule);
     }
     if (block.name == "sdpa") rule.cascade_outputs = y.dim(-1);
-    if (block.bits == blocks::BitRule::scaled) {
+    if (bits == blocks::BitRule::scaled) {
       rule.cascade_outputs = alike_in_row(operands.inputs.at("x"));
     }
     if (allows_inside(checkpoint, recording, dtype) && !exact) {

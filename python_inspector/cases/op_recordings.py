@@ -121,13 +121,13 @@ def _operand(
         seldom = torch.rand(shape, generator=engine) < 1 / shape[-1]
         drawn[seldom if kind == "most" else ~seldom] = 0
     limits = torch.finfo(dtype)
-    if values == "huge":
+    if values == "huge" and kind != "small":
         most = limits.max / _MOST_TERMS
         drawn *= most**0.5 / 4 if op.sums_products else most
     if values == "denormal":
         drawn *= limits.tiny / 2
     drawn = drawn.to(dtype)
-    if values == "special" and kind != "finite":
+    if values == "special" and kind not in ("finite", "small"):
         places = torch.rand(shape, generator=engine) < 1 / 8
         chosen = torch.tensor(_SPECIAL, dtype=dtype)
         drawn[places] = chosen[torch.randint(len(_SPECIAL), shape, generator=engine)][places]

@@ -29,8 +29,8 @@ class Op:
     """One after the other, a call each."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Of operands that are no floats of any value: `bool`; `ids`, below the first extent of the
-    last operand; `places`, below the extent of the first operand along the axis; `finite` floats;
-    those of which `few` or `most` are not 0, or `equal` ones are many."""
+    last operand; `places`, below the extent of the first operand along the axis; `finite` or
+    `small` floats; those of which `few` or `most` are not 0, or `equal` ones are many."""
     sums_products: bool = False
     """Values are huge where their products are, not they themselves."""
     calls: Callable[..., Any] | None = None
@@ -110,6 +110,8 @@ _UNARY = (
     *("rsqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "erf", "tanh", "silu"),
     *("sigmoid", "softplus"),
 )
+_CASTS = ("int64", "int32", "int8", "uint8", "bool")
+"""Floats are stored in the dtype of a run: to another one they are cast in block `cast`."""
 _BINARY = ("add", "sub", "mul", "div", "pow")
 _OF_EQUAL_ONES = (
     *("minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"),
@@ -186,6 +188,12 @@ OPS: dict[str, Op] = {
     "masked_add": Op(lambda x, mask: x + mask, (((2, 3, 5, 33), (2, 1, 5, 33)),)),
     "repeat_heads": Op(lambda x: x.repeat_interleave(2, 1), (((2, 3, 5, 33),),)),
     "copy": Op(lambda x: x.clone(), _ODD),
+    "cast": Op(
+        lambda x, to: x.to(getattr(torch, to)),
+        (((3, 65),),),
+        tuple({"to": to} for to in _CASTS),
+        {"x": "small"},
+    ),
     "transpose": Op(lambda x: x.transpose(-1, -2).contiguous(), (((3, 65),), ((2, 5, 33),))),
     "mask_fill": Op(
         lambda x, mask, value: x.masked_fill(mask, value),

@@ -54,7 +54,7 @@ CHANGES = {
     "sum": {"op": "mean"},
     "cumsum": {"axis": 0},
     "layer_norm": {"eps": 1e-2},
-    "mask_fill": {"value": -2.5009765625},
+    "mask_fill": {"value": -2.500000238418579},  # one float32 further
     "embedding": {"scale": 2.001953125},
     "pad": {"value": 2.501953125},
     "flip": {"axes": [0]},
@@ -95,7 +95,7 @@ def test_an_op_that_is_none_or_has_a_block(harness: Path, recordings: Path, tmp_
     command = [harness, "--fixture", folder, "--checkpoint", "^(copy|embedding):normal"]
     said = subprocess.run(command, capture_output=True, text=True).stdout
     assert 'op is "cpoy", which no op is called' in said
-    assert 'op "position_ids" has a block of its own' in said
+    assert 'op "position_ids" has a block of its own, or reads no tensor' in said
 
 
 def edited(recording: Path, to: Path, change: Callable[[dict[str, Any]], None]) -> Path:
