@@ -32,7 +32,8 @@ enum plumb_dtype {
   PLUMB_U8 = 7,
   PLUMB_I8 = 8,
   PLUMB_F8_E4M3 = 9, /* without infinities: e4m3fn */
-  PLUMB_F8_E5M2 = 10
+  PLUMB_F8_E5M2 = 10,
+  PLUMB_U32 = 11
 };
 
 enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLUMB_TANH = 3 };

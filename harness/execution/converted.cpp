@@ -21,6 +21,7 @@ int64_t load_whole(DType dtype, const char* at) {
   switch (dtype) {
     case DType::i64: return element<int64_t>(at);
     case DType::i32: return element<int32_t>(at);
+    case DType::u32: return element<uint32_t>(at);
     case DType::i8: return element<int8_t>(at);
     default: return element<uint8_t>(at);
   }
@@ -39,6 +40,7 @@ WholeRange range_of(DType dtype) {
   switch (dtype) {
     case DType::i64: return range<int64_t>();
     case DType::i32: return range<int32_t>();
+    case DType::u32: return range<uint32_t>();
     case DType::i8: return range<int8_t>();
     case DType::u8: return range<uint8_t>();
     default: return {0, 1};

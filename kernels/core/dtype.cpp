@@ -20,6 +20,7 @@ constexpr std::array<DTypeInfo, kDTypes> kTable = {{
     {DType::i8, "i8", 1, false, 0, 0, 127.0},
     {DType::u8, "u8", 1, false, 0, 0, 255.0},
     {DType::i32, "i32", 4, false, 0, 0, 2147483647.0},
+    {DType::u32, "u32", 4, false, 0, 0, 4294967295.0},
     {DType::i64, "i64", 8, false, 0, 0, 0x1p63},
     {DType::boolean, "bool", 1, false, 0, 0, 1.0},
 }};
@@ -164,6 +165,7 @@ double load(DType dtype, const void* address) {
     case DType::i8: return load_as<int8_t>(address);
     case DType::u8: return load_as<uint8_t>(address);
     case DType::i32: return load_as<int32_t>(address);
+    case DType::u32: return load_as<uint32_t>(address);
     case DType::i64: return load_as<int64_t>(address);
     case DType::boolean: return *static_cast<const uint8_t*>(address) != 0;
   }
@@ -190,6 +192,7 @@ void store(DType dtype, void* address, double x) {
     case DType::i8: return store_as<int8_t>(address, x);
     case DType::u8: return store_as<uint8_t>(address, x);
     case DType::i32: return store_as<int32_t>(address, x);
+    case DType::u32: return store_as<uint32_t>(address, x);
     case DType::i64: return store_as<int64_t>(address, x);
     case DType::boolean: return store_as<uint8_t>(address, x != 0);
   }

@@ -9,8 +9,21 @@
 
 namespace plumb {
 
-enum class DType : uint8_t { f64, f32, f16, bf16, f8_e4m3, f8_e5m2, i8, u8, i32, i64, boolean };
-inline constexpr int kDTypes = 11;
+enum class DType : uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8_e4m3,
+  f8_e5m2,
+  i8,
+  u8,
+  i32,
+  u32,
+  i64,
+  boolean
+};
+inline constexpr int kDTypes = 12;
 
 struct DTypeInfo {
   DType dtype;

@@ -16,6 +16,7 @@ struct Ids {
   __device__ int64_t at(int64_t offset) const {
     switch (dtype) {
       case DType::i32: return static_cast<const int32_t*>(data)[offset];
+      case DType::u32: return static_cast<const uint32_t*>(data)[offset];
       case DType::u8: return static_cast<const uint8_t*>(data)[offset];
       default: return static_cast<const int64_t*>(data)[offset];
     }

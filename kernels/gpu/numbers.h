@@ -51,6 +51,7 @@ __device__ inline Number load_number(DType dtype, const void* p, int64_t at) {
     case DType::i8: return whole(static_cast<const int8_t*>(p)[at]);
     case DType::u8: return whole(static_cast<const uint8_t*>(p)[at]);
     case DType::i32: return whole(static_cast<const int32_t*>(p)[at]);
+    case DType::u32: return whole(static_cast<const uint32_t*>(p)[at]);
     case DType::i64: return whole(static_cast<const int64_t*>(p)[at]);
     case DType::boolean: return whole(static_cast<const uint8_t*>(p)[at] != 0);
   }
@@ -75,6 +76,9 @@ __device__ inline void store_number(DType dtype, void* p, int64_t at, const Numb
     case DType::i64: static_cast<int64_t*>(p)[at] = casts::whole(dtype, value); return;
     case DType::i32:
       static_cast<int32_t*>(p)[at] = static_cast<int32_t>(casts::whole(dtype, value));
+      return;
+    case DType::u32:
+      static_cast<uint32_t*>(p)[at] = static_cast<uint32_t>(casts::whole(dtype, value));
       return;
     default: static_cast<uint8_t*>(p)[at] = static_cast<uint8_t>(casts::whole(dtype, value));
   }

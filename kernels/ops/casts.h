@@ -30,6 +30,9 @@ constexpr int64_t whole(DType to, const Number& from) {
   switch (to) {
     case DType::i32:
       return from.whole ? static_cast<int32_t>(static_cast<uint64_t>(from.i)) : truncated32(from.x);
+    case DType::u32:
+      return static_cast<uint32_t>(
+          static_cast<uint64_t>(from.whole ? from.i : truncated64(from.x)));
     case DType::i8:
       return static_cast<int8_t>(static_cast<uint64_t>(from.whole ? from.i : truncated32(from.x)));
     case DType::u8:

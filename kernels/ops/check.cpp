@@ -62,7 +62,7 @@ class Check {
       case OperandType::i64: return require_dtype(op(), operand.name, t, DType::i64);
       case OperandType::ids:
         return require(is_id(t.dtype()), op(), operand.name, " is ", name_of(t.dtype()),
-                       ", expected i64, i32 or u8");
+                       ", expected i64, i32, u32 or u8");
       case OperandType::boolean: return require_dtype(op(), operand.name, t, DType::boolean);
       case OperandType::wide:
         return require_dtype(op(), operand.name, t,

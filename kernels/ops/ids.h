@@ -19,6 +19,7 @@ inline std::string unknown_id(OpId op, int64_t id, int64_t place, int64_t extent
 inline int64_t id_at(const Tensor& ids, int64_t offset) {
   switch (ids.dtype()) {
     case DType::i32: return ids.data<int32_t>()[offset];
+    case DType::u32: return ids.data<uint32_t>()[offset];
     case DType::u8: return ids.data<uint8_t>()[offset];
     default: return ids.data<int64_t>()[offset];
   }

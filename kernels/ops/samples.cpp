@@ -202,13 +202,13 @@ class Maker {
     if (row_.formula || row_.reduction) {
       return takes_bools(row_.id) && chance(3) ? DType::boolean : storage_;
     }
-    constexpr DType kOthers[] = {DType::f64, DType::i64, DType::i32,
-                                 DType::i8,  DType::u8,  DType::boolean};
-    return row_.operands.operands[0].any_shape && chance(3) ? kOthers[choose(6)] : storage_;
+    constexpr DType kOthers[] = {DType::f64, DType::i64, DType::i32,    DType::i8,
+                                 DType::u8,  DType::u32, DType::boolean};
+    return row_.operands.operands[0].any_shape && chance(3) ? kOthers[choose(7)] : storage_;
   }
   DType id_dtype() {
-    constexpr DType kIds[] = {DType::i64, DType::i32, DType::u8};
-    return kIds[choose(3)];
+    constexpr DType kIds[] = {DType::i64, DType::i32, DType::u8, DType::u32};
+    return kIds[choose(4)];
   }
   DType any_dtype() { return kSampledDTypes[choose(3)]; }
   double eps() { return chance(2) ? 1e-5 : 0.125; }

@@ -20,7 +20,7 @@ enum class OperandType : uint8_t {
   storage,  // the float dtype of the call
   same,     // that dtype, which need be no float
   i64,
-  ids,  // i64, i32 or u8
+  ids,  // i64, i32, u32 or u8
   boolean,
   wide,      // float32, or float64 where the storage dtype is that
   narrow,    // the storage dtype, or any float where a float64 run takes weights as recorded
@@ -29,7 +29,7 @@ enum class OperandType : uint8_t {
 };
 
 inline bool is_id(DType dtype) {
-  return dtype == DType::i64 || dtype == DType::i32 || dtype == DType::u8;
+  return dtype == DType::i64 || dtype == DType::i32 || dtype == DType::u32 || dtype == DType::u8;
 }
 
 struct Extent {

@@ -30,6 +30,7 @@ int32_t code_of(DType dtype) {
     case DType::bf16: return PLUMB_BF16;
     case DType::i64: return PLUMB_I64;
     case DType::i32: return PLUMB_I32;
+    case DType::u32: return PLUMB_U32;
     case DType::boolean: return PLUMB_BOOL;
     case DType::u8: return PLUMB_U8;
     case DType::i8: return PLUMB_I8;

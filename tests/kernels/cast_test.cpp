@@ -36,6 +36,8 @@ TEST_CASE("cast: floats lose what is behind the point, and beyond the range as t
   for (const DType from : {DType::f64, DType::f32}) {
     is(from, DType::i64, {300, -1, -300, 200, 3e9, -3e9, 1e10, k63, k63, k63, k63});
     is(from, DType::i32, {300, -1, -300, 200, k31, k31, k31, k31, k31, k31, k31});
+    is(from, DType::u32,
+       {300, 0x1p32 - 1, 0x1p32 - 300, 200, 3e9, 0x1p32 - 3e9, 1410065408, 0, 0, 0, 0});
     is(from, DType::i8, {44, -1, -44, -56, 0, 0, 0, 0, 0, 0, 0});
     is(from, DType::u8, {44, 255, 212, 200, 0, 0, 0, 0, 0, 0, 0});
     is(from, DType::boolean, Values(11, 1.0));
@@ -57,6 +59,10 @@ TEST_CASE("cast: whole numbers keep their last bits, and are rounded once or twi
   const Values x = {-1, 200, 300, -129, 65536, 2147483647, 4294967297, -4294967300};
   CHECK(cast(*device, DType::i64, x, DType::i32) ==
         Values{-1, 200, 300, -129, 65536, 2147483647, 1, -4});
+  CHECK(cast(*device, DType::i64, x, DType::u32) ==
+        Values{0x1p32 - 1, 200, 300, 0x1p32 - 129, 65536, 2147483647, 1, 0x1p32 - 4});
+  CHECK(cast(*device, DType::u32, {4294967295, 16777217}, DType::f32) == Values{0x1p32, 16777216});
+  CHECK(cast(*device, DType::u32, {4294967295}, DType::i64) == Values{4294967295});
   CHECK(cast(*device, DType::i64, x, DType::i8) == Values{-1, -56, 44, 127, 0, -1, 1, -4});
   CHECK(cast(*device, DType::i64, x, DType::u8) == Values{255, 200, 44, 127, 0, 255, 1, 252});
   CHECK(cast(*device, DType::i32, {0, -1, 256}, DType::boolean) == Values{0, 1, 1});

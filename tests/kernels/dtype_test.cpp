@@ -159,7 +159,7 @@ TEST_CASE("dtype: many elements at once are as one by one, at any address") {
   const double values[kCount] = {0, 1, 2.5, 3.14159, 60.5};
   for (const DType dtype :
        {DType::f64, DType::f32, DType::bf16, DType::f16, DType::f8_e4m3, DType::f8_e5m2, DType::i8,
-        DType::u8, DType::i32, DType::i64, DType::boolean}) {
+        DType::u8, DType::i32, DType::u32, DType::i64, DType::boolean}) {
     INFO(name_of(dtype));
     const int64_t size = size_of(dtype);
     std::vector<char> one(static_cast<size_t>(kCount * size + 1)), many = one;

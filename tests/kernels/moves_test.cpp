@@ -19,7 +19,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 TEST_CASE("ids of every dtype say the same") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
-  const DType dtype = GENERATE(DType::i64, DType::i32, DType::u8);
+  const DType dtype = GENERATE(DType::i64, DType::i32, DType::u32, DType::u8);
   const Guarded x = holding(*device, DType::f32, {2, 3}, {1, 2, 3, 4, 5, 6});
   const Guarded ids = holding(*device, dtype, {4}, {2, 0, 0, 1});
   const Guarded each = holding(*device, dtype, {2, 2}, {1, 0, 0, 1});
@@ -208,7 +208,7 @@ TEST_CASE("moves refuse shapes and axes that do not go together") {
           [&] { ops.index_select(x, x, ids({3}), 2); });
   refused("[index_select] out has shape [2, 3], expected [2, 4]",
           [&] { ops.index_select(x, x, ids({4}), 1); });
-  refused("[index_select] ids is f32, expected i64, i32 or u8",
+  refused("[index_select] ids is f32, expected i64, i32, u32 or u8",
           [&] { ops.index_select(x, x, of({3}), 1); });
   refused("[gather] ids has shape [3, 3], beyond that of x, [2, 3]", [&] {
     ops.gather(of({3, 3}), x, ids({3, 3}), 1);
