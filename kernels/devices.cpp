@@ -187,7 +187,14 @@ std::unique_ptr<Device> checked(std::unique_ptr<Device> device) {
 // One of this program's own.
 std::unique_ptr<Device> open_own_device(const std::string& name, int threads) {
   const Kind* kind = find_kind(name);
-  if (kind && (kind->numbered || kind->name == name)) return kind->open(name, threads);
+  if (kind && (kind->numbered || kind->name == name)) {
+    std::unique_ptr<Device> device = kind->open(name, threads);
+    if (TunedLinears* tuned = device->ops().tuned_linears()) {
+      const std::string about = device->describe();
+      tuned->read(TunedLinears::file_of(about), about);
+    }
+    return device;
+  }
   std::string known;
   for (const DeviceStatus& status : list_devices()) {
     known += (known.empty() ? "" : ", ") + status.name;

@@ -32,6 +32,7 @@ Action add_export(CLI::App& app);
 Action add_judge(CLI::App& app);
 Action add_summary(CLI::App& app);
 Action add_bench(CLI::App& app);
+Action add_tune(CLI::App& app);
 Action add_forward(CLI::App& app);
 Action add_generate(CLI::App& app);
 Action add_plugin_flags(CLI::App& app);

@@ -85,6 +85,7 @@ constexpr Subcommand kSubcommands[] = {
     {"generate", "continue token ids with a whole model", add_generate, true},
     {"plugin-flags", "what the compiler needs to build a plugin for a device", add_plugin_flags},
     {"bench", "measure blocks of a model's shape, judged before and after", add_bench, true},
+    {"tune", "measure which way of a linear is fastest on a device, and keep it", add_tune, true},
     {"completion", "a script that completes words in bash or zsh", add_completion},
     {"help", "what a subcommand does, and its options", add_help},
 };

@@ -8,6 +8,8 @@
 
 namespace plumb::cpu {
 
+struct Gemm;
+
 class CpuOps final : public DeviceOps {
  public:
   // `simd` is what runs unless --impl says otherwise.
@@ -15,6 +17,8 @@ class CpuOps final : public DeviceOps {
 
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override { return is_fused(op); }
+  std::vector<LinearWay> linear_ways(const LinearShape& shape) override;
+  TunedLinears* tuned_linears() override { return &tuned_; }
 
  protected:
   PLUMB_DEVICE_OPS(, override)
@@ -32,6 +36,8 @@ class CpuOps final : public DeviceOps {
   // For ops with several: sets simd_, the default one first; false when --impl excludes them all.
   bool choose_simd(std::string_view kernel);
   void require_storage(const char* op, const Tensor& t) const;
+  // A linear in one of its ways, if it can compute it.
+  bool linear_by(std::string_view kernel, const Gemm& gemm, const Tensor& x);
   void ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                   const SsdParams& params);
   void ssd_step(const Tensor& y, const Tensor& state_after, const SsdInputs& in);
@@ -48,6 +54,7 @@ class CpuOps final : public DeviceOps {
   const Simd* simd_;                // of the op that runs
   ThreadPool pool_;
   const bool use_onednn_;
+  TunedLinears tuned_;
 };
 
 }  // namespace plumb::cpu

@@ -108,6 +108,35 @@ void run_onednn(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& 
 
 }  // namespace
 
+std::vector<LinearWay> CpuOps::linear_ways(const LinearShape& shape) {
+  std::vector<LinearWay> out;
+  if (shape.rows <= kGemvRows) out.push_back({"gemv"});
+  if (use_onednn_ && onednn::multiplies(shape.dtype) && shape.inner > 0) out.push_back({"onednn"});
+  out.push_back({"blocked"});
+  return out;
+}
+
+bool CpuOps::linear_by(std::string_view kernel, const Gemm& gemm, const Tensor& x) {
+  if (kernel == "gemv") {
+    if (gemm.m > kGemvRows || !choose_simd("gemv")) return false;
+    gemv(*simd_, pool_, arena(), {*simd_, x.dtype()}, gemm);
+    return true;
+  }
+  if (kernel == "onednn") {
+    // It wants rows at equal distances that do not overlap.
+    const RowOffsets& rows = *gemm.a_rows;
+    const bool regular = rows.uniform() && rows.stride() >= gemm.k && gemm.b_stride >= gemm.k;
+    const bool can = use_onednn_ && onednn::multiplies(x.dtype()) && gemm.k > 0 && regular;
+    if (!can || !choose("onednn")) return false;
+    const Simd& widest = *simds_.front();
+    run_onednn(widest, pool_, arena(), {widest, x.dtype()}, x.dtype(), gemm);
+    return true;
+  }
+  if (kernel != "blocked" || !choose_simd("blocked")) return false;
+  blocked(*simd_, pool_, arena(), x.dtype(), gemm);
+  return true;
+}
+
 void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                        const Tensor& bias) {
   require_storage("linear", x);
@@ -126,13 +155,12 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                   static_cast<char*>(out.raw()),
                   &out_rows};
   Arena::Scope scope(arena());
-  if (gemm.m <= kGemvRows && choose_simd("gemv")) {
-    return gemv(*simd_, pool_, arena(), {*simd_, x.dtype()}, gemm);
+  if (!choice().forced()) {
+    const LinearWay* tuned = tuned_.find(linear_shape(out, weight, bias));
+    if (tuned && linear_by(tuned->kernel, gemm, x)) return;
   }
+  if (linear_by("gemv", gemm, x)) return;
   const double products = static_cast<double>(gemm.m * gemm.n) * static_cast<double>(gemm.k);
-  // oneDNN wants rows at equal distances that do not overlap.
-  const bool regular = x_rows.uniform() && x_rows.stride() >= gemm.k && gemm.b_stride >= gemm.k;
-  const bool can = use_onednn_ && onednn::multiplies(x.dtype()) && gemm.k > 0 && regular;
   // Our own product is as fast or faster where it uses all that the processor has for bf16, on a
   // matrix unit as long as the caches hold the weights.
   const Simd& widest = *simds_.front();
@@ -140,11 +168,8 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                        ? 2 * gemm.n * gemm.k <= kCachedWeights
                        : PairGemm::multiplies(widest, x.dtype()) && !onednn::has_matrix_unit();
   const bool pays = gemm.m >= kOnednnRows && products >= kOnednnProducts && !own;
-  if (can && (pays || choice().forced()) && choose("onednn")) {
-    return run_onednn(*simds_.front(), pool_, arena(), storage, x.dtype(), gemm);
-  }
-  if (!choose_simd("blocked")) choice().exhausted();
-  blocked(*simd_, pool_, arena(), x.dtype(), gemm);
+  if ((pays || choice().forced()) && linear_by("onednn", gemm, x)) return;
+  if (!linear_by("blocked", gemm, x)) choice().exhausted();
 }
 
 // matmul: attention scores and values, per batch row and head.

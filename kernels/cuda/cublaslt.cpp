@@ -42,6 +42,7 @@ Opened open() {
   find(library, "cublasLtGetStatusName", f.status_name, out.problem);
   find(library, "cublasLtMatmul", f.matmul, out.problem);
   find(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic, out.problem);
+  find(library, "cublasLtMatmulAlgoCheck", f.check, out.problem);
   find(library, "cublasLtMatmulDescCreate", f.desc_create, out.problem);
   find(library, "cublasLtMatmulDescDestroy", f.desc_destroy, out.problem);
   find(library, "cublasLtMatmulDescSetAttribute", f.desc_set, out.problem);

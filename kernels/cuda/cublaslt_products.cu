@@ -1,5 +1,8 @@
 // cuBLASLt is column-major: where we see out [m, n] = x [m, k] w, it sees out^T [n, m] = w^T x^T
 // with w as its first operand. The bias is added in float32 before the one rounding.
+#include <optional>
+#include <sstream>
+
 #include "kernels/core/error.h"
 #include "kernels/cuda/cublaslt_products.h"
 
@@ -16,11 +19,39 @@ cudaDataType_t data_type(DType dtype) {
   return dtype == DType::f32 ? CUDA_R_32F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
+constexpr int kMostAlgorithms = 16;
+
+// The library's type has no name, which nvcc 13.0 does not get over in containers.
+struct Algorithm {
+  cublasLtMatmulAlgo_t value{};
+};
+
+// An algorithm is opaque, but its bytes may be kept for the same version of the library.
+std::string name_of(const Algorithm& algorithm) {
+  std::ostringstream out;
+  out << cublaslt()->version() << std::hex;
+  for (const uint64_t word : algorithm.value.data) out << ':' << word;
+  return out.str();
+}
+
+std::optional<Algorithm> algorithm_of(const std::string& name) {
+  std::istringstream in(name);
+  size_t version = 0;
+  if (!(in >> version) || version != cublaslt()->version()) return {};
+  Algorithm out;
+  in >> std::hex;
+  for (uint64_t& word : out.value.data) {
+    char colon = 0;
+    if (!(in >> colon >> word) || colon != ':') return {};
+  }
+  return out;
+}
+
 }  // namespace
 
 struct CublasLtProducts::Plan {
   cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
   bool found = false;
 
@@ -31,20 +62,25 @@ struct CublasLtProducts::Plan {
                                      wide ? CUDA_R_64F : CUDA_R_32F),
              "descriptor");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.w_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose");
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose");
     if (p.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, "epilogue");
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type, "bias type");
     }
     const int64_t w_rows = p.w_transposed ? p.k : p.n, w_columns = p.w_transposed ? p.n : p.k;
     lay_out(w, type, w_rows, w_columns, p.w_stride, p.batch, p.w_next);
-    lay_out(x, type, p.k, p.m, p.x_stride, p.batch, p.x_next);
+    const int64_t x_rows = p.x_transposed ? p.m : p.k, x_columns = p.x_transposed ? p.k : p.m;
+    lay_out(x, type, x_rows, x_columns, p.x_stride, p.batch, p.x_next);
     lay_out(out, type, p.n, p.m, p.out_stride, p.batch, p.out_next);
+    const bool adds = p.c_stride != 0;
+    lay_out(c, type, p.n, p.m, adds ? p.c_stride : p.out_stride, p.batch,
+            adds ? p.c_next : p.out_next);
   }
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
     if (operation) cublaslt()->desc_destroy(operation);
-    for (cublasLtMatrixLayout_t layout : {w, x, out}) {
+    for (cublasLtMatrixLayout_t layout : {w, x, out, c}) {
       if (layout) cublaslt()->layout_destroy(layout);
     }
   }
@@ -68,18 +104,39 @@ struct CublasLtProducts::Plan {
              "batch stride");
   }
 
-  void find_algorithm(cublasLtHandle_t handle) {
+  // At most so many, and kMostAlgorithms.
+  std::vector<Algorithm> proposed(cublasLtHandle_t handle, int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check_lt(cublaslt()->preference_create(&preference), "preference");
     cublaslt()->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
                                sizeof kWorkspace);
-    cublasLtMatmulHeuristicResult_t result{};
+    cublasLtMatmulHeuristicResult_t results[kMostAlgorithms] = {};
     int count = 0;
     const cublasStatus_t status =
-        cublaslt()->heuristic(handle, operation, w, x, out, out, preference, 1, &result, &count);
+        cublaslt()->heuristic(handle, operation, w, x, out, out, preference, most, results, &count);
     cublaslt()->preference_destroy(preference);
-    found = status == CUBLAS_STATUS_SUCCESS && count > 0;
-    algorithm = result.algo;
+    std::vector<Algorithm> algorithms;
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i) {
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back({results[i].algo});
+    }
+    return algorithms;
+  }
+
+  void find_algorithm(cublasLtHandle_t handle) {
+    const std::vector<Algorithm> first = proposed(handle, 1);
+    found = !first.empty();
+    if (found) algorithm = first[0].value;
+  }
+
+  // Only if the library says that it can still do this product so.
+  void take_algorithm(cublasLtHandle_t handle, const std::string& name) {
+    const std::optional<Algorithm> named = algorithm_of(name);
+    if (!named) return;
+    cublasLtMatmulHeuristicResult_t result{};
+    found = cublaslt()->check(handle, operation, w, x, c, out, &named->value, &result) ==
+                CUBLAS_STATUS_SUCCESS &&
+            result.workspaceSize <= kWorkspace;
+    algorithm = named->value;
   }
 };
 
@@ -90,9 +147,18 @@ CublasLtProducts::Plan& CublasLtProducts::plan(const BatchedProduct& product) {
   std::unique_ptr<Plan>& slot = plans_[product];
   if (!slot) {
     slot = std::make_unique<Plan>(product);
-    slot->find_algorithm(handle_);
+    if (product.algorithm.empty()) slot->find_algorithm(handle_);
+    else slot->take_algorithm(handle_, product.algorithm);
   }
   return *slot;
+}
+
+std::vector<std::string> CublasLtProducts::algorithms(const BatchedProduct& product) {
+  std::vector<std::string> out;
+  for (const Algorithm& one : Plan(product).proposed(handle_, kMostAlgorithms)) {
+    out.push_back(name_of(one));
+  }
+  return out;
 }
 
 bool CublasLtProducts::can(const BatchedProduct& product) { return plan(product).found; }
@@ -101,13 +167,13 @@ void CublasLtProducts::run(const BatchedProduct& product, const ProductPointers&
                            void* workspace, Stream stream) {
   Plan& p = plan(product);
   if (product.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias, "bias");
-  const float one = 1, zero = 0;
-  const double wide_one = 1, wide_zero = 0;
+  const double wide_alpha = at.alpha, wide_beta = at.beta;
   const bool wide = product.dtype == DType::f64;
-  const void* times = wide ? static_cast<const void*>(&wide_one) : &one;
-  const void* plus = wide ? static_cast<const void*>(&wide_zero) : &zero;
-  check_lt(cublaslt()->matmul(handle_, p.operation, times, at.w, p.w, at.x, p.x, plus, at.out,
-                              p.out, at.out, p.out, &p.algorithm, workspace, kWorkspace, stream),
+  const void* alpha = wide ? static_cast<const void*>(&wide_alpha) : &at.alpha;
+  const void* beta = wide ? static_cast<const void*>(&wide_beta) : &at.beta;
+  check_lt(cublaslt()->matmul(handle_, p.operation, alpha, at.w, p.w, at.x, p.x, beta,
+                              at.c ? at.c : at.out, p.c, at.out, p.out, &p.algorithm, workspace,
+                              kWorkspace, stream),
            "cublasLtMatmul");
 }
 

@@ -3,21 +3,25 @@
 
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/gpu/gpu.h"
 
 namespace plumb::cuda {
 
-// out [m, n] = x [m, k] w (+ bias [n]), for each of `batch`: row-major, one dtype. Strides are in
-// elements: from row to row, and from one product of the batch to the next.
+// out [m, n] = alpha x [m, k] w (+ beta c [m, n]) (+ bias [n]), for each of `batch`: row-major, one
+// dtype. Strides are in elements: from row to row, and from one product of the batch to the next.
 struct BatchedProduct {
   int64_t m = 0, n = 0, k = 0, batch = 1;
-  bool w_transposed = true;  // w is stored as [n, k], else as [k, n]
-  int64_t x_stride = 0, w_stride = 0, out_stride = 0;
-  int64_t x_next = 0, w_next = 0, out_next = 0;
+  bool w_transposed = true;   // w is stored as [n, k], else as [k, n]
+  bool x_transposed = false;  // x is stored as [k, m], else as [m, k]
+  int64_t x_stride = 0, w_stride = 0, out_stride = 0, c_stride = 0;
+  int64_t x_next = 0, w_next = 0, out_next = 0, c_next = 0;
   bool bias = false;
   DType dtype = DType::f32;
+  std::string algorithm = {};  // one of algorithms(); empty: the library's first choice
 
   auto operator<=>(const BatchedProduct&) const = default;
 };
@@ -25,6 +29,8 @@ struct BatchedProduct {
 struct ProductPointers {
   const void *x, *w, *bias;
   void* out;
+  float alpha = 1, beta = 0;
+  const void* c = nullptr;  // read where beta is not 0
 };
 
 // The handle of one device, and a plan (descriptors and algorithm) per product that it met.
@@ -37,7 +43,9 @@ class CublasLtProducts {
   CublasLtProducts(const CublasLtProducts&) = delete;
   CublasLtProducts& operator=(const CublasLtProducts&) = delete;
 
-  // Whether cuBLASLt has an algorithm for it.
+  // What the library's heuristics propose, the best first, as text that names its version.
+  std::vector<std::string> algorithms(const BatchedProduct& product);
+  // Whether cuBLASLt has an algorithm for it, or knows the one that is asked for.
   bool can(const BatchedProduct& product);
   // Of one for which can(). workspace: kWorkspace bytes.
   void run(const BatchedProduct& product, const ProductPointers& at, void* workspace,

@@ -29,7 +29,7 @@ bool are_vectors(std::initializer_list<const Tensor*> operands) {
 }  // namespace
 
 bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
-                            const Tensor& bias) {
+                            const Tensor& bias, const std::string& algorithm) {
   const Rows rows = rows_of("linear", x);
   const bool bias_fits = !bias.defined() || reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;
   if (!cublaslt() || !rows.evenly_spaced() || !out.contiguous() || !weight.contiguous() ||
@@ -46,6 +46,7 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   product.out_stride = product.n;
   product.bias = bias.defined();
   product.dtype = out.dtype();
+  product.algorithm = algorithm;
   if (!library_->products.can(product) || !choose("cublaslt")) return false;
   Arena::Scope scope(arena());
   const Tensor workspace = arena().take(DType::u8, Shape({CublasLtProducts::kWorkspace}));
@@ -55,21 +56,41 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   return true;
 }
 
-// Query heads that share a key-value head become rows of one product where they are dense, else one
-// product each; key-value heads are the batch.
-bool GpuOps::library_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
-  if (!cublaslt() || !are_vectors({&out, &a, &b})) return false;
+std::vector<std::string> GpuOps::library_algorithms(const LinearShape& shape) {
+  if (!cublaslt()) return {};
   if (!library_) library_ = std::make_shared<Library>();
-  const int64_t heads = b.dim(1), group = a.dim(1) / heads;
-  const auto dense = [&](const Tensor& t) { return t.stride(1) == t.dim(2) * t.stride(2); };
-  const bool folded = dense(a) && dense(out);
+  BatchedProduct product;
+  product.m = shape.rows;
+  product.n = shape.outputs;
+  product.k = product.x_stride = product.w_stride = shape.inner;
+  product.out_stride = shape.outputs;
+  product.bias = shape.bias;
+  product.dtype = shape.dtype;
+  return library_->products.algorithms(product);
+}
+
+// Query heads that share a key-value head become rows of one product where they are dense, else one
+// product each; key-value heads are the batch. No epilogue of cuBLASLt is one of our functions.
+bool GpuOps::library_gemm(const GemmCall& call) {
+  const Tensor &out = call.out, &a = call.a, &b = call.b, &c = call.c, &bias = call.bias;
+  const GemmParams& params = call.params;
+  if (!cublaslt() || params.function || !are_vectors({&out, &a, &b})) return false;
+  if (c.defined() && !are_vectors({&c})) return false;
+  if (bias.defined() && reinterpret_cast<uintptr_t>(bias.raw()) % 16 != 0) return false;
+  if (!library_) library_ = std::make_shared<Library>();
+  const int64_t heads = b.dim(1), group = call.group();
+  const auto dense = [](const Tensor& t) { return t.stride(1) == t.dim(2) * t.stride(2); };
+  const bool folded =
+      group > 1 && !params.transpose_a && dense(a) && dense(out) && (!c.defined() || dense(c));
   const int64_t apart = folded ? 1 : group;  // products of a key-value head
   BatchedProduct product;
-  product.m = a.dim(2) * (folded ? group : 1);
-  product.n = out.dim(3);
-  product.k = a.dim(3);
+  product.m = call.rows() * (folded ? group : 1);
+  product.n = call.columns();
+  product.k = call.inner();
   product.batch = heads;
-  product.w_transposed = transpose_b;
+  product.w_transposed = params.transpose_b;
+  product.x_transposed = params.transpose_a;
+  product.bias = bias.defined();
   product.x_stride = a.stride(2);
   product.w_stride = b.stride(2);
   product.out_stride = out.stride(2);
@@ -77,21 +98,27 @@ bool GpuOps::library_matmul(const Tensor& out, const Tensor& a, const Tensor& b,
   product.w_next = b.stride(1);
   product.out_next = group * out.stride(1);
   product.dtype = out.dtype();
-  const int64_t widths[3][2] = {{product.x_stride, product.k},
-                                {product.w_stride, transpose_b ? product.k : product.n},
-                                {product.out_stride, product.n}};
-  for (const auto& [stride, width] : widths) {
-    if (stride < width) return false;  // rows of extent 1 may have any stride
+  if (c.defined()) {
+    product.c_stride = c.stride(2);
+    product.c_next = group * c.stride(1);
+  }
+  for (const Tensor* t : {&a, &b, &out, &c}) {  // rows of extent 1 may have any stride
+    if (t->defined() && t->stride(2) < t->dim(3)) return false;
   }
   if (!library_->products.can(product) || !choose("cublaslt")) return false;
   Arena::Scope scope(arena());
   const Tensor workspace = arena().take(DType::u8, Shape({CublasLtProducts::kWorkspace}));
   for (int64_t i = 0; i < a.dim(0); ++i) {
     for (int64_t j = 0; j < apart; ++j) {
-      const Tensor x = a.slice(0, i, i + 1).slice(1, j, a.dim(1));
-      const Tensor y = out.slice(0, i, i + 1).slice(1, j, a.dim(1));
-      library_->products.run(product, {x.raw(), b.slice(0, i, i + 1).raw(), nullptr, y.raw()},
-                             workspace.raw(), stream());
+      const auto one = [&](const Tensor& t) -> void* {
+        return t.defined() ? t.slice(0, i, i + 1).slice(1, j, t.dim(1)).raw() : nullptr;
+      };
+      ProductPointers at{one(a), b.slice(0, i, i + 1).raw(), bias.defined() ? bias.raw() : nullptr,
+                         one(out)};
+      at.alpha = static_cast<float>(params.alpha);
+      at.beta = c.defined() ? static_cast<float>(params.beta) : 0;
+      at.c = one(c);
+      library_->products.run(product, at, workspace.raw(), stream());
     }
   }
   return true;
@@ -137,11 +164,14 @@ Accumulator GpuOps::product_accumulator(DType storage) const {
 
 struct GpuOps::Library {};
 
-bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                            const std::string&) {
   return false;
 }
 
-bool GpuOps::library_matmul(const Tensor&, const Tensor&, const Tensor&, bool) { return false; }
+std::vector<std::string> GpuOps::library_algorithms(const LinearShape&) { return {}; }
+
+bool GpuOps::library_gemm(const GemmCall&) { return false; }
 
 Accumulator GpuOps::product_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
 

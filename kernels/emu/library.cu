@@ -6,11 +6,14 @@ namespace plumb::PLUMB_GPU_VENDOR {
 
 struct GpuOps::Library {};
 
-bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                            const std::string&) {
   return false;
 }
 
-bool GpuOps::library_matmul(const Tensor&, const Tensor&, const Tensor&, bool) { return false; }
+std::vector<std::string> GpuOps::library_algorithms(const LinearShape&) { return {}; }
+
+bool GpuOps::library_gemm(const GemmCall&) { return false; }
 
 bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                           const AttentionMask&, const SdpaParams&) {

@@ -108,6 +108,18 @@ __global__ void __launch_bounds__(kThreads) gemv(GemmOperands<T> p) {
 
 }  // namespace
 
+// A single row is left as it is: its kernel also takes over what comes before and behind it.
+std::vector<LinearWay> GpuOps::linear_ways(const LinearShape& shape) {
+  std::vector<LinearWay> out;
+  if (shape.rows <= 1) return out;
+  for (const std::string& algorithm : library_algorithms(shape)) {
+    out.push_back({"cublaslt", algorithm});
+  }
+  if (shape.rows <= 8) out.push_back({"gemv"});
+  out.push_back({"tiles"});
+  return out;
+}
+
 void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                        const Tensor& bias) {
   if (out.numel() == 0) return;
@@ -116,7 +128,13 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   const bool single = rows == 1 && vectors && x.dim(-1) <= INT32_MAX / 2 && choose("one_row");
   if (single)
     return held_.one_row({out, x, weight, bias, {}, {}, {}, {}}, in_flight_.settled(weight));
-  if (library_linear(out, x, weight, bias)) return;
+  const LinearWay* tuned =
+      choice().forced() ? nullptr : tuned_.find(linear_shape(out, weight, bias));
+  if (tuned && tuned->kernel == "cublaslt" && library_linear(out, x, weight, bias, tuned->choice)) {
+    return;
+  }
+  const bool by_own = tuned && tuned->kernel != "cublaslt";
+  if (!by_own && library_linear(out, x, weight, bias)) return;
   with_storage("linear", out.dtype(), [&]<class T>(T) {
     GemmOperands<T> p{};
     p.out = out.data<T>();
@@ -138,7 +156,7 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                                             {kThreads}, 0, stream(), p);
       });
     };
-    if (vectors) {
+    if (vectors && !(tuned && tuned->kernel == "tiles")) {
       if (p.rows <= 4 && choose("gemv", "m4")) return go.template operator()<4>();
       if (p.rows <= 8 && choose("gemv", "m8")) return go.template operator()<8>();
     }
@@ -152,8 +170,7 @@ void GpuOps::do_gemm(const GemmCall& call) {
   const Tensor &out = call.out, &a = call.a, &b = call.b, &c = call.c;
   const GemmParams& params = call.params;
   if (out.numel() == 0) return;
-  const bool is_matmul = call.is_plain() && !params.transpose_a;
-  if (is_matmul && library_matmul(out, a, b, params.transpose_b)) return;
+  if (library_gemm(call)) return;
   with_storage(op, out.dtype(), [&]<class T>(T) {
     const auto rows_along = [&](int64_t stride) {
       Rows rows;

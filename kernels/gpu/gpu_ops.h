@@ -1,5 +1,5 @@
 // GpuOps: the ops of ops.h on a GPU vendor, one source for all. What a vendor library does better
-// sits behind library_linear, library_matmul and library_sdpa.
+// sits behind library_linear, library_gemm and library_sdpa.
 #pragma once
 
 #include <memory>
@@ -33,6 +33,8 @@ class GpuOps final : public DeviceOps {
 
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override { return is_fused(op); }
+  std::vector<LinearWay> linear_ways(const LinearShape& shape) override;
+  TunedLinears* tuned_linears() override { return &tuned_; }
   bool reads_positions() const override { return runs_fused(OpId::sdpa); }
   bool follows_writes() const override { return true; }
   void note_writes(const std::vector<Tensor>& written) override { in_flight_.note(written); }
@@ -74,8 +76,11 @@ class GpuOps final : public DeviceOps {
 
   // The vendor's own way, where it has one for this case: true when it did the work. Defined per
   // vendor in kernels/cuda, kernels/hip, kernels/emu.
-  bool library_linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
-  bool library_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b);
+  // `algorithm`: one of library_algorithms(), or empty: the library's own choice.
+  bool library_linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const std::string& algorithm = {});
+  std::vector<std::string> library_algorithms(const LinearShape& shape);
+  bool library_gemm(const GemmCall& call);
   bool library_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                     const AttentionMask& mask, const SdpaParams& params);
   // Few query tokens over many keys: true when it did the work.
@@ -98,6 +103,7 @@ class GpuOps final : public DeviceOps {
   IdError* id_error_;
   unsigned* tickets_;
   int multiprocessors_;
+  TunedLinears tuned_;
 };
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

@@ -18,6 +18,7 @@
 #include "kernels/ops/contract.h"
 #include "kernels/ops/implementations.h"
 #include "kernels/ops/op_call.h"
+#include "kernels/ops/tuned_linears.h"
 
 namespace plumb {
 
@@ -49,7 +50,8 @@ class Ops {
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
-  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids [...] i64, i32 or u8, weight [V, C], out
+  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids [...] i64, i32, u32 or u8, weight [V, C],
+  // out
   // [..., C]. No rounding happens when scale is 1. An id outside [0, V) throws UsageError, on a GPU
   // from the next synchronize(). Gemma2TextScaledWordEmbedding.
   void embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale = 1);
@@ -215,9 +217,9 @@ class Ops {
   // last bits are kept. bool is whether x is not 0, true of NaN.
   void cast(const Tensor& out, const Tensor& x);
 
-  // Lookups: bits are moved, of any dtype. ids i64, i32 or u8; one that is outside [0, x's extent
-  // along the axis) throws UsageError, on a GPU from the next synchronize().
-  // out[.., i, ..] = x[.., ids[i], ..] along an axis. torch.index_select.
+  // Lookups: bits are moved, of any dtype. ids i64, i32, u32 or u8; one that is outside [0, x's
+  // extent along the axis) throws UsageError, on a GPU from the next synchronize(). out[.., i, ..]
+  // = x[.., ids[i], ..] along an axis. torch.index_select.
   void index_select(const Tensor& out, const Tensor& x, const Tensor& ids, int64_t axis);
   // out[.., i, ..] = x[.., ids[.., i, ..], ..]: ids has out's shape, and along other axes x has as
   // many elements or more. torch.gather.
@@ -317,6 +319,12 @@ class Ops {
   // Whether linear and embedding take a weight that is narrower than their outputs: float64 runs
   // leave it as it was recorded.
   virtual bool takes_narrow_weights() const { return false; }
+
+  // How the device can compute a linear of this shape; empty where it has nothing to choose from.
+  virtual std::vector<LinearWay> linear_ways(const LinearShape&) { return {}; }
+  // What linear goes by instead of the device's own choice, if --impl leaves it; null where it has
+  // none.
+  virtual TunedLinears* tuned_linears() { return nullptr; }
 
   // Which fused ops may run in the device's own version; the rest run composed. All at the start.
   void set_fused(OpSet allowed) { fused_ = allowed; }
