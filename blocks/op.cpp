@@ -1,6 +1,7 @@
 #include "blocks/op.h"
 
 #include "blocks/components.h"
+#include "blocks/sdpa.h"
 #include "kernels/ops/window_calls.h"
 
 namespace plumb::blocks {
@@ -81,6 +82,65 @@ GemmParams read_gemm(const Params& params) {
   return out;
 }
 
+// With the parameters of block sdpa.
+void run_sdpa_backward(const BlockCall& call, const std::vector<Tensor>& t) {
+  Sdpa sdpa = Sdpa::load(call.params);
+  sdpa.mask.key_valid = t[9];
+  sdpa.mask.explicit_mask = t[10];
+  call.ctx.ops.sdpa_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], sdpa.mask,
+                             sdpa.params);
+}
+
+std::optional<Activation> read_function(const Params& params) {
+  return params.has("function") ? std::optional(read_activation(params)) : std::nullopt;
+}
+
+// Gradients are outputs "d_x" and so on; what the forward's block calls by a name is called so
+// here.
+void run_backward(const BlockCall& call, OpId op, const std::vector<Tensor>& t) {
+  const Params& params = call.params;
+  Ops& ops = call.ctx.ops;
+  switch (op) {
+    case OpId::activation_backward:
+      return ops.activation_backward(t[0], t[1], t[2], read_activation(params));
+    case OpId::gated_activation_backward:
+      return ops.gated_activation_backward(t[0], t[1], t[2], t[3], t[4], read_activation(params));
+    case OpId::softmax_backward: return ops.softmax_backward(t[0], t[1], t[2]);
+    case OpId::rms_norm_backward:
+      return ops.rms_norm_backward(
+          t[0], t[1], t[2], t[3], t[4],
+          {params.number("eps"), number_or_0(params, "weight_offset"),
+           params.boolean("rounds_before") ? WeightRounding::before : WeightRounding::after});
+    case OpId::layer_norm_backward:
+      return ops.layer_norm_backward(t[0], t[1], t[2], t[3], t[4], t[5], params.number("eps"));
+    case OpId::gated_rms_norm_backward:
+      return ops.gated_rms_norm_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6],
+                                         {params.number("eps"), params.integer("group_size")});
+    case OpId::embedding_backward:
+      return ops.embedding_backward(t[0], t[1], t[2], params.number("scale"),
+                                    params.integer("padding"));
+    case OpId::rotary_backward:
+      return ops.rotary_backward(
+          t[0], t[1], t[2], t[3],
+          params.boolean("interleaved") ? RotaryStyle::interleaved : RotaryStyle::half);
+    case OpId::cross_entropy: return ops.cross_entropy(t[0], t[1], t[2], params.integer("ignored"));
+    case OpId::cross_entropy_backward:
+      return ops.cross_entropy_backward(t[0], t[1], t[2], t[3], params.integer("ignored"));
+    case OpId::causal_conv1d_backward:
+      return ops.causal_conv1d_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6],
+                                        read_function(params));
+    case OpId::sdpa_backward: return run_sdpa_backward(call, t);
+    case OpId::ssd_scan_backward:
+      return ops.ssd_scan_backward({t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]}, t[8], t[9],
+                                   {t[10], t[11], t[12], t[13], t[14], t[15], t[16], t[17]},
+                                   {SsdForm::chunk, params.integer("chunk_size"), {}, {}});
+    case OpId::linear_backward: return ops.linear_backward(t[0], t[1], t[2], t[3], t[4], t[5]);
+    case OpId::matmul_backward:
+      return ops.matmul_backward(t[0], t[1], t[2], t[3], t[4], params.boolean("transpose_b"));
+    default: return ops.binary(op, t[0], t[1], t[2], number_or_0(params, "number"));
+  }
+}
+
 void run_formula(const BlockCall& call, const OpRow& row, const std::vector<Tensor>& t) {
   Ops& ops = call.ctx.ops;
   const double number = number_or_0(call.params, "number");
@@ -145,6 +205,9 @@ void run_op(const BlockCall& call) {
     case OpId::roll: return ops.roll(t[0], t[1], read_per_axis(params, "shifts", t[1].rank()));
     case OpId::top_k: return ops.top_k(t[0], t[1], t[2], params.boolean("largest"));
     default: break;
+  }
+  if (row.operands.operands[0].name.starts_with("d_") || op == OpId::cross_entropy) {
+    return run_backward(call, op, t);
   }
   if (is_convolution(op)) {
     return ops.convolve(op, t[0], t[1], t[2], t[3], read_convolution(params, op));

@@ -93,6 +93,8 @@ typedef struct plumb_more_params {
                                        the axis of x that is axis i of out */
   int64_t seed;
   int32_t largest; /* of top_k: 1, or 0 for the smallest */
+  int64_t index;   /* of embedding_backward: the row that stays 0, or -1; of cross entropies: the
+                      label that is ignored */
 } plumb_more_params;
 
 /* One call. `tensors` in this order ([x] may be absent), then the parameters that count:
@@ -181,6 +183,37 @@ typedef struct plumb_more_params {
  *   scaled_add        out, x, residual                            scale
  *   add_rms_norm      sum, out, x, residual, weight               as rms_norm
  *   sdpa              out, q, k, v, [key_valid], [explicit_mask]  scale cap, and as causal_mask
+ *   activation_backward
+ *                     d_x, x, d_out                               activation
+ *   gated_activation_backward
+ *                     d_gate, d_up, gate, up, d_out               activation
+ *   softcap_backward  d_x, x, d_out                               cap
+ *   sigmoid_backward, d_x, x, d_out
+ *   softplus_backward,
+ *   relu_backward
+ *   softmax_backward  d_x, y, d_out
+ *   rms_norm_backward d_x, [d_weight], x, weight, d_out           as rms_norm
+ *   layer_norm_backward
+ *                     d_x, [d_weight], [d_bias], x, weight, d_out eps
+ *   gated_rms_norm_backward
+ *                     d_x, d_gate, [d_weight], x, gate, weight,   eps group_size
+ *                     d_out
+ *   embedding_backward
+ *                     d_weight, d_out, ids                        scale index
+ *   rotary_backward   d_x, d_out, cos, sin                        interleaved
+ *   cross_entropy     loss, logits, labels                        index
+ *   cross_entropy_backward
+ *                     d_logits, logits, labels, d_loss            index
+ *   causal_conv1d_backward
+ *                     d_x, [d_weight], [d_bias], x, weight,       has_activation activation
+ *                     [bias], d_out
+ *   sdpa_backward     d_q, d_k, d_v, d_out, q, k, v, out, [lse],  as sdpa
+ *                     [key_valid], [explicit_mask]
+ *   ssd_scan_backward d_x, d_dt, d_b, d_c, d_a_log, d_d,          chunk_size dt_min dt_max
+ *                     d_dt_bias, [d_state], d_y, [d_state_after],
+ *                     x, dt, b, c, a_log, d, dt_bias, [state]
+ *   linear_backward   d_x, [d_weight], [d_bias], x, weight, d_out
+ *   matmul_backward   d_a, d_b, a, b, d_out                       transpose_b
  */
 typedef struct plumb_call {
   const plumb_tensor* tensors;

@@ -68,8 +68,7 @@ std::vector<BenchCase> op_cases(const BenchMaker& m) {
   std::vector<BenchCase> out;
   for (int i = 0; i < kOpCount; ++i) {
     const OpRow& row = row_of(static_cast<OpId>(i));
-    const bool several = row.id == OpId::activation || row.id == OpId::scale || is_fused(row.id);
-    if (row.formula && !several) out.push_back(formula_case(row, m));
+    if (has_one_formula(row.id) && !is_fused(row.id)) out.push_back(formula_case(row, m));
     if (row.reduction) {
       out.push_back(reduction_case(row, m, 2, "rows"));
       out.push_back(reduction_case(row, m, 1, "columns"));

@@ -91,10 +91,14 @@ double ulps_between(double y, double exact) {
   return std::fabs(in_range(y) - target) / step;
 }
 
+double ulps_of(Formula formula) {
+  return with_formula(formula, []<class F>() { return F::kUlps; });
+}
+
 // The functions of GPUs' libraries are less exact than those of kernels/cpu.
 double allowed_ulps(Formula formula, const Device& device) {
   constexpr double kOfLibraries = 2.5, kOfFloat64 = 1e-6;
-  const double ulps = with_formula(formula, []<class F>() { return F::kUlps; });
+  const double ulps = ulps_of(formula);
   const bool from_library = ulps == formulas::kOneFunction && device.name() != "cpu";
   return (from_library ? kOfLibraries : ulps) + kOfFloat64;
 }
@@ -103,6 +107,7 @@ double allowed_ulps(Formula formula, const Device& device) {
 
 std::optional<FormulaError> formula_error(OpId op, Device& device, Device& oracle) {
   if (!has_one_formula(op) || is_fused(op) || gives_bool(op)) return {};
+  if (ulps_of(*row_of(op).formula) == formulas::kUnmeasured) return {};
   std::vector<std::vector<double>> inputs{first_inputs()};
   const int count = row_of(op).operands.count - 1;
   if (count > 1) inputs.push_back(second_inputs(inputs[0]));

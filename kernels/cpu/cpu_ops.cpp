@@ -28,6 +28,7 @@ std::vector<Implementation> compiled(bool use_onednn) {
   };
   for (int i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<OpId>(i);
+    if (is_composition(op)) continue;
     if (op == OpId::copy || op == OpId::repeat_heads || op == OpId::mask_rows) {
       out.push_back({op, {"memmove", {}}});
     } else if (op == OpId::transpose || op == OpId::mask_fill || op == OpId::position_ids ||

@@ -16,7 +16,7 @@ class CpuOps final : public DeviceOps {
   CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn);
 
   Contract contract(OpId op, DType storage) const override;
-  bool overrides(OpId op) const override { return is_fused(op); }
+  bool overrides(OpId op) const override { return is_fused(op) && !is_composition(op); }
   std::vector<LinearWay> linear_ways(const LinearShape& shape) override;
   TunedLinears* tuned_linears() override { return &tuned_; }
 

@@ -14,6 +14,7 @@ struct Lanes {
   F number() const { return of_call; }
   F shift() const { return second; }
   F constant(int c) const { return splat(static_cast<float>(c)); }
+  F real(double x) const { return splat(static_cast<float>(x)); }
   F over_number(F x) const { return x / of_call; }
   F round(F x) const { return rounded<S>(x); }
   F infinity() const { return splat(__builtin_inff()); }

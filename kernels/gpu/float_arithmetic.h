@@ -15,6 +15,7 @@ struct FloatArithmetic {
   __device__ float number() const { return of_call; }
   __device__ float shift() const { return second; }
   __device__ float constant(int c) const { return static_cast<float>(c); }
+  __device__ float real(double x) const { return static_cast<float>(x); }
   // 16-bit types take a product with the reciprocal, off by less than 2^-23.
   __device__ float over_number(float x) const {
     if constexpr (sizeof(T) == 4) {

@@ -32,7 +32,7 @@ class GpuOps final : public DeviceOps {
         multiprocessors_(multiprocessors) {}
 
   Contract contract(OpId op, DType storage) const override;
-  bool overrides(OpId op) const override { return is_fused(op); }
+  bool overrides(OpId op) const override { return is_fused(op) && !is_composition(op); }
   std::vector<LinearWay> linear_ways(const LinearShape& shape) override;
   TunedLinears* tuned_linears() override { return &tuned_; }
   bool reads_positions() const override { return runs_fused(OpId::sdpa); }

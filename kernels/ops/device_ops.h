@@ -9,6 +9,40 @@
 #include "kernels/ops/reduce_call.h"
 #include "kernels/ops/window_calls.h"
 
+#define PLUMB_BACKWARD_OPS(qualifier, ending)                                                     \
+  qualifier void do_softmax_backward(const Tensor& d_x, const Tensor& y, const Tensor& d_out)     \
+      ending;                                                                                     \
+  qualifier void do_rms_norm_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& x, \
+                                      const Tensor& weight, const Tensor& d_out,                  \
+                                      const RmsNormParams&) ending;                               \
+  qualifier void do_layer_norm_backward(                                                          \
+      const Tensor& d_x, const Tensor& d_weight, const Tensor& d_bias, const Tensor& x,           \
+      const Tensor& weight, const Tensor& d_out, double eps) ending;                              \
+  qualifier void do_gated_rms_norm_backward(                                                      \
+      const Tensor& d_x, const Tensor& d_gate, const Tensor& d_weight, const Tensor& x,           \
+      const Tensor& gate, const Tensor& weight, const Tensor& d_out, const GatedRmsNormParams&)   \
+      ending;                                                                                     \
+  qualifier void do_embedding_backward(const Tensor& d_weight, const Tensor& d_out,               \
+                                       const Tensor& ids, double scale, int64_t padding) ending;  \
+  qualifier void do_rotary_backward(const Tensor& d_x, const Tensor& d_out, const Tensor& cos,    \
+                                    const Tensor& sin, RotaryStyle style) ending;                 \
+  qualifier void do_cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& labels, \
+                                  int64_t ignored) ending;                                        \
+  qualifier void do_cross_entropy_backward(const Tensor& d_logits, const Tensor& logits,          \
+                                           const Tensor& labels, const Tensor& d_loss,            \
+                                           int64_t ignored) ending;                               \
+  qualifier void do_causal_conv1d_backward(                                                       \
+      const Tensor& d_x, const Tensor& d_weight, const Tensor& d_bias, const Tensor& x,           \
+      const Tensor& weight, const Tensor& bias, const Tensor& d_out,                              \
+      std::optional<Activation> function) ending;                                                 \
+  qualifier void do_sdpa_backward(const Tensor& d_q, const Tensor& d_k, const Tensor& d_v,        \
+                                  const Tensor& d_out, const Tensor& q, const Tensor& k,          \
+                                  const Tensor& v, const Tensor& out, const Tensor& lse,          \
+                                  const AttentionMask& mask, const SdpaParams&) ending;           \
+  qualifier void do_ssd_scan_backward(const SsdInputs& gradients, const Tensor& d_y,              \
+                                      const Tensor& d_state_after, const SsdInputs& in,           \
+                                      const SsdParams&) ending;
+
 // Every op that each device has to have, declared in one place for all of them.
 #define PLUMB_DEVICE_OPS(qualifier, ending)                                                       \
   qualifier void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,         \
@@ -54,7 +88,8 @@
   qualifier void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,     \
                              const SsdParams&) ending;                                            \
   qualifier void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,        \
-                                   const Tensor& weight, const GatedRmsNormParams&) ending;
+                                   const Tensor& weight, const GatedRmsNormParams&) ending;       \
+  PLUMB_BACKWARD_OPS(qualifier, ending)
 
 namespace plumb {
 
@@ -79,6 +114,14 @@ class DeviceOps : public Ops {
   virtual void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionMask& mask, const SdpaParams& params) {
     compose_sdpa(out, q, k, v, mask, params);
+  }
+  virtual void do_linear_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& d_bias,
+                                  const Tensor& x, const Tensor& weight, const Tensor& d_out) {
+    compose_linear_backward(d_x, d_weight, d_bias, x, weight, d_out);
+  }
+  virtual void do_matmul_backward(const Tensor& d_a, const Tensor& d_b, const Tensor& a,
+                                  const Tensor& b, const Tensor& d_out, bool transpose_b) {
+    compose_matmul_backward(d_a, d_b, a, b, d_out, transpose_b);
   }
   virtual void do_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
                                const Tensor& v, const Position& past,
@@ -132,6 +175,16 @@ template <auto method, class... Arguments>
 void Ops::dispatch_map(const CheckedCall& call, const MapCall& map, const Arguments&... arguments) {
   run_op<method>(
       call.row.id, [&](DeviceOps& device) { device.do_map(map); }, arguments...);
+  record(call);
+}
+
+template <auto method, class... Arguments>
+void Ops::dispatch_maps(const CheckedCall& call, std::initializer_list<const MapCall*> maps,
+                        const Arguments&... arguments) {
+  const auto run = [&](DeviceOps& device) {
+    for (const MapCall* map : maps) device.do_map(*map);
+  };
+  run_op<method>(call.row.id, run, arguments...);
   record(call);
 }
 

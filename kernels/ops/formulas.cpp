@@ -31,6 +31,10 @@ struct Writer {
   Written shift() const { return {"shift"}; }
   Written infinity() const { return {"inf"}; }
   Written constant(int c) const { return {std::to_string(c)}; }
+  template <class F>
+  Written written_derivative(const Written& x) const {
+    return {"d " + F::of(*this, x).text + " / d " + x.text, true};
+  }
   Written over_number(const Written& x) const { return x / number(); }
   Written round(const Written& x) const { return call("R", x); }
   Written select(const Written& chosen, const Written& a, const Written& b) const {
@@ -79,12 +83,15 @@ std::string text_of(Reduction reduction) {
 
 std::string text_of(OpId op, Formula formula) {
   const Signature& operands = row_of(op).operands;
-  const auto input = [&](size_t i) { return Written{std::string(operands.operands.at(i).name)}; };
+  const auto input = [&](int i) {
+    const auto place = static_cast<size_t>(operands.outputs + i);
+    return Written{std::string(operands.operands.at(place).name)};
+  };
   return with_formula(formula, [&]<class F>() {
     const Writer m;
-    if constexpr (F::kInputs == 1) return m.round(F::of(m, input(1))).text;
-    else if constexpr (F::kInputs == 2) return m.round(F::of(m, input(1), input(2))).text;
-    else return m.round(F::of(m, input(1), input(2), input(3))).text;
+    if constexpr (F::kInputs == 1) return m.round(F::of(m, input(0))).text;
+    else if constexpr (F::kInputs == 2) return m.round(F::of(m, input(0), input(1))).text;
+    else return m.round(F::of(m, input(0), input(1), input(2))).text;
   });
 }
 

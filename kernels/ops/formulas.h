@@ -2,38 +2,50 @@
 // formula with an arithmetic m of its own over values V of its own: doubles (kernels/oracle),
 // vectors of floats (kernels/cpu), the float of a GPU's thread (kernels/gpu), text (formulas.cpp).
 //
-// m.number() is the number of the call, m.shift() a second one, m.constant(1) is 1,
-// m.over_number(x) is x / number, m.round(x) is R(x) between two steps, m.select(condition, a, b)
-// is a or b; m.nearest(x) is the integer next to x, the even one of two; m.reciprocal_root(x) is 1
-// / sqrt(x); m.multiply_add(a, b, c) is a b + c with one rounding; the others are what they are
+// m.number() is the number of the call, m.shift() a second one, m.constant(1) is 1, m.real(0.5)
+// 0.5, m.over_number(x) is x / number, m.round(x) is R(x) between two steps, m.select(condition, a,
+// b) is a or b; m.nearest(x) is the integer next to x, the even one of two; m.reciprocal_root(x) is
+// 1 / sqrt(x); m.multiply_add(a, b, c) is a b + c with one rounding; the others are what they are
 // called.
 //
 // kUlps: how far a float32 kernel of the CPU may be from the value, in units of the last place;
 // `harness support --ops` measures it.
 //
-// No include and no standard library: kernels/cpu/simd_kernels.cpp says why.
+// No standard library: kernels/cpu/simd_kernels.cpp says why.
 #pragma once
+
+#include "kernels/ops/duals.h"
 
 namespace plumb {
 
-// The four of gated_* and of the activations are in the order of Activation.
+// The four of a function each are in the order of Activation.
 // clang-format off
 #define PLUMB_FOR_EACH_FORMULA(X)                                     \
   X(add) X(mul) X(div) X(add_scalar) X(multiply) X(divide)            \
   X(silu) X(gelu) X(gelu_tanh) X(tanh)                                \
   X(gated_silu) X(gated_gelu) X(gated_gelu_tanh) X(gated_tanh)        \
+  X(silu_backward) X(gelu_backward) X(gelu_tanh_backward)             \
+  X(tanh_backward)                                                    \
+  X(gate_backward_silu) X(gate_backward_gelu)                         \
+  X(gate_backward_gelu_tanh) X(gate_backward_tanh)                    \
+  X(up_backward_silu) X(up_backward_gelu) X(up_backward_gelu_tanh)    \
+  X(up_backward_tanh)                                                 \
   X(softcap) X(rsqrt) X(minimum) X(scaled_add)                        \
   X(neg) X(reciprocal) X(square) X(abs) X(sqrt) X(exp) X(log)         \
   X(expm1) X(log1p) X(sin) X(cos) X(erf) X(sigmoid) X(softplus)       \
   X(relu) X(leaky_relu) X(elu) X(floor) X(ceil) X(round) X(sign)      \
   X(sub) X(maximum) X(pow)                                            \
   X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(logical_and) X(logical_or)    \
-  X(affine) X(multiply_add) X(where)
+  X(affine) X(multiply_add) X(where)                                  \
+  X(softcap_backward) X(sigmoid_backward) X(softplus_backward)        \
+  X(relu_backward)
 // clang-format on
 
 namespace formulas {
 
 inline constexpr double kOneRounding = 0.5, kOneFunction = 1, kComposed = 4;  // kUlps
+// Of derivatives, which have zeros and tails that are products of small numbers: not measured.
+inline constexpr double kUnmeasured = -1;
 
 template <int Inputs, bool GivesBool = false>
 struct Of {
@@ -185,6 +197,52 @@ struct gated_tanh : Gated<tanh> {};
 PLUMB_UNARY(softcap, kComposed, m.round(m.tanh(m.round(m.over_number(x)))) * m.number())
 // Of x and the residual.
 PLUMB_BINARY(scaled_add, kComposed, m.round(a* m.number()) + b)
+
+// Backward, each rounded once: the derivative of a formula of x, read from it (duals.h), times the
+// gradient of its result.
+template <class Function>
+struct Backward : Of<2> {
+  static constexpr double kUlps = kUnmeasured;
+  template <class M, class V>
+  static constexpr V of(const M& m, V x, V d_out) {
+    return derivative<Function, sigmoid>(m, x) * d_out;
+  }
+};
+struct silu_backward : Backward<silu> {};
+struct gelu_backward : Backward<gelu> {};
+struct gelu_tanh_backward : Backward<gelu_tanh> {};
+struct tanh_backward : Backward<tanh> {};
+struct softcap_backward : Backward<softcap> {};
+struct sigmoid_backward : Backward<sigmoid> {};
+struct softplus_backward : Backward<softplus> {};
+// 0 at 0, as torch has it; the formula's own choice there is 1.
+PLUMB_BINARY(relu_backward, kOneRounding, m.select(a <= m.constant(0), m.constant(0), b))
+
+// Of f(gate) up, by the gate and by up.
+template <class Function>
+struct GateBackward : Of<3> {
+  static constexpr double kUlps = kUnmeasured;
+  template <class M, class V>
+  static constexpr V of(const M& m, V gate, V up, V d_out) {
+    return derivative<Function, sigmoid>(m, gate) * up * d_out;
+  }
+};
+struct gate_backward_silu : GateBackward<silu> {};
+struct gate_backward_gelu : GateBackward<gelu> {};
+struct gate_backward_gelu_tanh : GateBackward<gelu_tanh> {};
+struct gate_backward_tanh : GateBackward<tanh> {};
+template <class Function>
+struct UpBackward : Of<2> {
+  static constexpr double kUlps = kUnmeasured;
+  template <class M, class V>
+  static constexpr V of(const M& m, V gate, V d_out) {
+    return Function::of(m, gate) * d_out;
+  }
+};
+struct up_backward_silu : UpBackward<silu> {};
+struct up_backward_gelu : UpBackward<gelu> {};
+struct up_backward_gelu_tanh : UpBackward<gelu_tanh> {};
+struct up_backward_tanh : UpBackward<tanh> {};
 
 #undef PLUMB_UNARY
 #undef PLUMB_BINARY

@@ -32,27 +32,36 @@ inline bool gives_ids(OpId op) { return row_of(op).operands.operands[0].type == 
 inline bool has_condition(OpId op) {
   return row_of(op).operands.operands[1].type == OperandType::boolean;
 }
-// Whether inputs may differ in shape: those of fused ops may not.
+// Whether inputs may differ in shape: those of fused ops may not, nor those of a gradient.
 inline bool takes_broadcasts(OpId op) {
-  return row_of(op).formula && !is_fused(op) && row_of(op).operands.count > 2;
+  const Signature& operands = row_of(op).operands;
+  const bool backward = operands.operands[0].name.starts_with("d_");
+  return row_of(op).formula && !is_fused(op) && !backward && operands.count > 2;
 }
 inline DType output_dtype(OpId op, DType storage) {
   return gives_bool(op) ? DType::boolean : storage;
 }
 
 inline bool has_one_formula(OpId op) {
-  return row_of(op).formula && op != OpId::activation && op != OpId::gated_activation &&
-         op != OpId::scale;
+  switch (op) {
+    case OpId::activation:
+    case OpId::activation_backward:
+    case OpId::gated_activation:
+    case OpId::gated_activation_backward:
+    case OpId::scale: return false;
+    default: return row_of(op).formula.has_value();
+  }
 }
-inline Formula formula_of(Activation function) {
-  return static_cast<Formula>(static_cast<int>(Formula::silu) + static_cast<int>(function));
+// One of four that are in the order of Activation, from their first.
+inline Formula formula_of(Activation function, Formula first = Formula::silu) {
+  return static_cast<Formula>(static_cast<int>(first) + static_cast<int>(function));
 }
 
 inline Formula gated_formula_of(Activation function) {
-  return static_cast<Formula>(static_cast<int>(Formula::gated_silu) + static_cast<int>(function));
+  return formula_of(function, Formula::gated_silu);
 }
 
-// Of a formula that is an activation, or gates with one.
+// Of a formula that is an activation, gates with one, or is backward through either.
 inline Activation activation_of(Formula formula) {
   const int at = static_cast<int>(formula) - static_cast<int>(Formula::silu);
   return static_cast<Activation>(at % 4);

@@ -22,6 +22,7 @@ constexpr std::array<ActivationName, 5> kActivationNames = {
 std::string_view name_of(OpId op) { return row_of(op).name; }
 
 bool is_fused(OpId op) { return op >= OpId::gated_activation; }
+bool is_composition(OpId op) { return op >= OpId::linear_backward; }
 
 std::optional<Activation> activation_from_name(std::string_view hf_name) {
   for (const ActivationName& row : kActivationNames) {

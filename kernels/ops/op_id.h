@@ -17,6 +17,7 @@ inline constexpr int kOpCount = 0
 using OpSet = std::bitset<kOpCount>;
 
 std::string_view name_of(OpId op);
-bool is_fused(OpId op);  // has a default composition
+bool is_fused(OpId op);        // has a default composition
+bool is_composition(OpId op);  // which is all that devices have, but for plugins
 
 }  // namespace plumb

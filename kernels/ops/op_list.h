@@ -1,6 +1,6 @@
 // Every op once: its name and its row (kernels/ops/table.h). Read by the enumeration and by
 // the table, each with a PLUMB_OP of its own. Those from gated_activation on are fused: they
-// have a default composition.
+// have a default composition, and those from linear_backward on nothing else, but of a plugin.
 //
 // No include guard: it is read several times.
 
@@ -123,6 +123,37 @@ PLUMB_OP(fill, .operands = signature("out[..]: same"), .bits = OpBits::exact)
 PLUMB_OP(arange, .operands = signature("out[..]: same"), .bits = OpBits::exact)
 PLUMB_OP(uniform, .operands = signature("out[..]"), .bits = OpBits::exact)
 PLUMB_OP(normal, .operands = signature("out[..]"), .bits = OpBits::exact)
+PLUMB_OP(activation_backward, .operands = signature("d_x[*] = x[*], d_out[*]"), .flops = 12, .formula = Formula::silu_backward)
+PLUMB_OP(gated_activation_backward, .operands = signature("d_gate[*], d_up[*] = gate[*], up[*], d_out[*]"), .flops = 18,
+         .formula = Formula::gate_backward_silu)
+PLUMB_OP(softcap_backward, .operands = kBackward, .flops = 10, .number = NumberField::cap, .formula = Formula::softcap_backward)
+PLUMB_OP(sigmoid_backward, .operands = kBackward, .flops = 8, .formula = Formula::sigmoid_backward)
+PLUMB_OP(softplus_backward, .operands = kBackward, .flops = 8, .formula = Formula::softplus_backward)
+PLUMB_OP(relu_backward, .operands = kBackward, .flops = 1, .bits = OpBits::exact, .formula = Formula::relu_backward)
+PLUMB_OP(softmax_backward, .operands = signature("d_x[*,C] = y[*,C], d_out[*,C]"), .sums = "C", .flops = 4)
+PLUMB_OP(rms_norm_backward, .operands = signature("d_x[*,C], d_weight[C]? = x[*,C], weight[C], d_out[*,C]"),
+         .flops = 12)  // two sums, two products each; the gradient of x; that of the weight
+PLUMB_OP(layer_norm_backward, .operands = signature("d_x[*,C], d_weight[C]?, d_bias[C]? = x[*,C], weight[C], d_out[*,C]"),
+         .flops = 16, .number = NumberField::eps)
+PLUMB_OP(gated_rms_norm_backward, .operands = signature("d_x[*,C], d_gate[*,C]: floating, d_weight[C]: floating? = x[*,C], "
+                               "gate[*,C]: floating, weight[C]: floating, d_out[*,C]"), .flops = 28)
+PLUMB_OP(embedding_backward, .operands = signature("d_weight[V,C] = d_out[*,C], ids[*]: ids"), .flops = 1, .per_input = true)
+PLUMB_OP(rotary_backward, .operands = signature("d_x[B,H,T,D] = d_out[B,H,T,D], cos[1|B,T,R], sin[1|B,T,R]"), .flops = 3)
+PLUMB_OP(cross_entropy, .operands = signature("loss[1]: wide = logits[N,V], labels[N]: i64"), .sums = "VN",
+         .flops = 4, .per_input = true)  // as log_sum_exp
+PLUMB_OP(cross_entropy_backward, .operands = signature("d_logits[N,V] = logits[N,V], labels[N]: i64, d_loss[1]: wide"),
+         .sums = "V", .flops = 8)
+PLUMB_OP(causal_conv1d_backward, .operands = signature("d_x[B,T,C], d_weight[C,1,W]?, d_bias[C]? = x[B,T,C], weight[C,1,W], "
+                               "bias[C]?, d_out[B,T,C]"), .flops = 6, .per = "W", .more = 12)  // and silu's derivative
+PLUMB_OP(sdpa_backward, .operands = signature("d_q[B,H,T,D], d_k[B,G,S,D], d_v[B,G,S,E] = d_out[B,T,H,E], q[B,H,T,D], k[B,G,S,D], "
+                               "v[B,G,S,E], out[B,T,H,E], lse[B,H,T]: wide?, key_valid[B,S]: bool?, explicit_mask[*]: any?; "
+                               "G divides H"),
+         .flops = 10, .per = "S")  // five products, as if every key is seen
+PLUMB_OP(ssd_scan_backward, .operands = signature("d_x[B,T,H,P], d_dt[B,T,H], d_b[B,T,G,N], d_c[B,T,G,N], d_a_log[H], d_d[H], "
+                               "d_dt_bias[H], d_state[B,H,P,N]: wide? = d_y[B,T,H,P]: any, d_state_after[B,H,P,N]: wide?, "
+                               "x[B,T,H,P], dt[B,T,H], b[B,T,G,N], c[B,T,G,N], a_log[H], d[H], dt_bias[H], "
+                               "state[B,H,P,N]: wide?; G divides H"),
+         .flops = 20, .per = "N")
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,
@@ -134,6 +165,11 @@ PLUMB_OP(add_rms_norm, .operands = signature("sum[*,C], out[*,C] = x[*,C], resid
 PLUMB_OP(sdpa, .operands = signature("out[B,T,H,E] = q[B,H,T,D], k[B,G,S,D], v[B,G,S,E], key_valid[B,S]: bool?, "
                                "explicit_mask[*]: any?; G divides H"),
          .sums = "DSS")
+PLUMB_OP(linear_backward, .operands = signature("d_x[*,K], d_weight[N,K]?, d_bias[N]? = x[*,K], weight[N,K], d_out[*,N]"),
+         .sums = "N", .flops = 4, .per = "N")
+PLUMB_OP(matmul_backward, .operands = signature("d_a[B,H,M,K], d_b[B,G,K,N] = a[B,H,M,K], b[B,G,K,N], d_out[B,H,M,N]; G divides H"),
+         .transposed = signature("d_a[B,H,M,K], d_b[B,G,N,K] = a[B,H,M,K], b[B,G,N,K], d_out[B,H,M,N]; G divides H"),
+         .sums = "N", .flops = 4, .per = "N")
 // clang-format on
 
 #undef PLUMB_OP

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/ops/attention_checks.h"
 #include "kernels/ops/broadcast.h"
 #include "kernels/ops/device_ops.h"
 #include "kernels/ops/fits.h"
@@ -280,10 +281,7 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
                const AttentionMask& mask, const SdpaParams& params) {
   const CheckedCall call = checked<OpId::sdpa>(out, q, k, v);
   const int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2);
-  require(keys > 0, "sdpa", "no keys: k has shape ", k.shape());
-  require(!params.softcap || *params.softcap > 0, "sdpa", "softcap is ", params.softcap.value_or(0),
-          ", must be positive");
-  require_mask("sdpa", device_, mask, batch, keys);
+  require_attention("sdpa", device_, mask, params, {batch, heads, queries, keys}, call.storage);
   if (mask.position) {
     require_position("sdpa", device_, *mask.position);
     require_slots("sdpa", keys, mask.window, mask.position->now, queries);
@@ -301,19 +299,6 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
       rest.key_valid = visible(mask.key_valid, 1);
       return sdpa(out, q, visible(k, 2), visible(v, 2), rest, params);
     }
-  }
-  if (mask.explicit_mask.defined()) {
-    const Tensor& m = mask.explicit_mask;
-    require_placed("sdpa", device_, {{"mask", m}});
-    require_rank("sdpa", "mask", m, 4);
-    require(m.dtype() == DType::boolean || m.dtype() == call.storage, "sdpa", "mask is ",
-            name_of(m.dtype()), ", expected bool or ", name_of(call.storage));
-    require_broadcast("sdpa", "mask", 0, m.dim(0), batch);
-    require_broadcast("sdpa", "mask", 1, m.dim(1), heads);
-    require(m.dim(2) == queries && m.dim(3) == keys, "sdpa", "mask has shape ", m.shape(),
-            ", expected [.., .., ", queries, ", ", keys, ']');
-    require(!mask.causal && !mask.window && !mask.key_valid.defined(), "sdpa",
-            "an explicit mask replaces causal, window and key_valid, which must be off");
   }
   if (!runs_fused(OpId::sdpa)) return compose_sdpa(out, q, k, v, mask, params);
   dispatch<&Ops::sdpa, &DeviceOps::do_sdpa>(call, out, q, k, v, mask, params);

@@ -63,7 +63,8 @@ class Maker {
         gate_(storage == DType::f32 ? any_dtype() : storage),
         same_(same()),
         mostly_zero_(row_.reduction == Reduction::any),
-        casts_to_storage_(op == OpId::cast && chance(2)) {
+        casts_to_storage_(op == OpId::cast && chance(2)),
+        ignored_(has_labels() && chance(2) ? 0 : -100) {
     if (row_.operands.operands[0].any_shape && !row_.reduction) {
       const int64_t extents[] = {-1, 1, 0};
       moved_ = moved_sample(
@@ -155,9 +156,14 @@ class Maker {
   Tensor argument(Tensor*);
   double argument(double*);
   bool argument(bool*) { return transposed_; }
-  int64_t argument(int64_t*) {
+  int64_t argument(int64_t*) {  // axis, offset, ignored label or row of padding
+    if (has_labels()) return ignored_;
+    if (row_.id == OpId::embedding_backward) {
+      const int64_t rows = extent('V');
+      return rows == 0 || chance(2) ? -1 : choose(static_cast<int>(rows));
+    }
     return moved_ ? moved_->axis : choose(row_.along_axis ? rank_ : 3000);
-  }  // axis, or offset
+  }
   Activation argument(Activation*) { return static_cast<Activation>(choose(4)); }
   std::optional<Activation> argument(std::optional<Activation>*) {
     return chance(2) ? std::optional(static_cast<Activation>(choose(4))) : std::nullopt;
@@ -192,6 +198,9 @@ class Maker {
     return transposed_ ? row_.transposed : row_.operands;
   }
 
+  bool has_labels() const {
+    return row_.id == OpId::cross_entropy || row_.id == OpId::cross_entropy_backward;
+  }
   int choose(int of) { return static_cast<int>(engine_() % static_cast<uint32_t>(of)); }
   bool chance(int of) { return choose(of) == 0; }
   int64_t one_of(char letter) {
@@ -235,6 +244,7 @@ class Maker {
   WindowSample windows_;
   GemmParams gemm_;
   const bool casts_to_storage_;
+  const int64_t ignored_;  // label
   std::optional<MovedSample> moved_;
   Axes axes_;
   int reduced_ = 1;            // elements of a result
@@ -311,6 +321,7 @@ DType Maker::dtype_of(const Operand& it) {
       if (row_.id == OpId::cast) {
         return written == casts_to_storage_ ? storage_ : static_cast<DType>(choose(kDTypes));
       }
+      if (row_.id == OpId::ssd_scan_backward) return DType::f32;
       if (row_.id == OpId::ssd_scan) return step_ ? storage_ : DType::f32;
       return chance(3) ? DType::boolean : storage_;
     default: return storage_;
@@ -328,6 +339,9 @@ double Maker::value(DType dtype) {
     return choose(static_cast<int>(dtype == DType::u8 ? std::min<int64_t>(below, 256) : below));
   }
   if (dtype == DType::boolean) return chance(2);
+  if (has_labels() && dtype == DType::i64) {
+    return chance(4) ? static_cast<double>(ignored_) : choose(static_cast<int>(extent('V')));
+  }
   if (dtype == DType::i64) return choose(3000);
   if (!is_floating(dtype)) return choose(100);
   if (row_.id == OpId::top_k && chance(2)) return choose(3);  // many are equal
@@ -388,7 +402,7 @@ GatedRmsNormParams Maker::argument(GatedRmsNormParams*) {
 }
 
 AttentionMask Maker::argument(AttentionMask*) {
-  const bool attends = row_.id == OpId::sdpa;
+  const bool attends = row_.id == OpId::sdpa || row_.id == OpId::sdpa_backward;
   const int64_t batch = extent('B'), queries = extent('T'), keys = extent('S');
   AttentionMask out;
   out.fully_masked = chance(2) ? FullyMasked::uniform : FullyMasked::zero;

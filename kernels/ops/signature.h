@@ -38,7 +38,7 @@ struct Extent {
   bool broadcast = false;  // or 1
 };
 
-inline constexpr int kMostAxes = 5, kMostOperands = 10, kMostLetters = 10;
+inline constexpr int kMostAxes = 5, kMostOperands = 18, kMostLetters = 10;
 
 struct Operand {
   std::string_view name;

@@ -10,6 +10,7 @@ namespace plumb {
 inline constexpr Signature kUnary = signature("out[*] = x[*]");
 inline constexpr Signature kBinary = signature("out[*] = a[*], b[*]");
 inline constexpr Signature kTernary = signature("out[*] = a[*], b[*], c[*]");
+inline constexpr Signature kBackward = signature("d_x[*] = x[*], d_out[*]");
 inline constexpr Signature kComparison = signature("out[*]: bool = a[*], b[*]");
 inline constexpr Signature kLogical = signature("out[*]: bool = a[*]: same, b[*]: same");
 inline constexpr Signature kReduction = signature("out[..] = x[*]");

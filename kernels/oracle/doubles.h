@@ -16,6 +16,7 @@ struct Doubles {
   double number() const { return of_call; }
   double shift() const { return second; }
   double constant(int c) const { return c; }
+  double real(double x) const { return x; }
   double infinity() const { return std::numeric_limits<double>::infinity(); }
   double over_number(double x) const { return x / of_call; }
   double round(double x) const { return x; }

@@ -34,6 +34,12 @@ bool needs_version_2(OpId op) {
     case OpId::causal_conv1d:
     case OpId::ssd_scan:
     case OpId::gated_rms_norm:
+    case OpId::gated_rms_norm_backward:
+    case OpId::embedding_backward:
+    case OpId::cross_entropy:
+    case OpId::cross_entropy_backward:
+    case OpId::causal_conv1d_backward:
+    case OpId::ssd_scan_backward:
     case OpId::gemm:
     case OpId::group_norm:
     case OpId::permute:

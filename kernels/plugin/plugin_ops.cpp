@@ -73,7 +73,11 @@ struct ParamsOf {
 
   void operator()(double value) { (numbers++ == 0 ? *number_of(op, out) : more.shift) = value; }
   void operator()(bool value) { (op == OpId::top_k ? more.largest : out.transpose_b) = value; }
-  void operator()(int64_t value) { (row_of(op).along_axis ? more.axis : more.offset) = value; }
+  void operator()(int64_t value) {
+    (row_of(op).along_axis      ? more.axis
+     : op == OpId::position_ids ? more.offset
+                                : more.index) = value;
+  }
   void operator()(const PerAxis& numbers) {
     std::copy(numbers.at.begin(), numbers.at.end(), std::begin(more.per_axis));
   }

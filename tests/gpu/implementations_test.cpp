@@ -78,7 +78,7 @@ class Calls {
       const auto run = [&](const Tensor& out) {
         switch (row_of(op).operands.count) {
           case 2: return ops_.unary(op, out, x, 0.5, 2);
-          case 3: return ops_.binary(op, out, x, y);
+          case 3: return ops_.binary(op, out, x, y, 0.5);
           default: return ops_.ternary(op, out, has_condition(op) ? flags : x, y, x);
         }
       };

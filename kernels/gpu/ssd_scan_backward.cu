@@ -1,0 +1,12 @@
+// The gradients of Mamba2's scan. Formulas and roundings: ops.h.
+#include "kernels/core/error.h"
+#include "kernels/gpu/gpu_ops.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+
+void GpuOps::do_ssd_scan_backward(const SsdInputs&, const Tensor&, const Tensor&, const SsdInputs&,
+                                  const SsdParams&) {
+  throw Unsupported("[ssd_scan_backward] is not implemented on GPUs");
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR
