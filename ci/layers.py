@@ -74,9 +74,11 @@ PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no cal
 # Catch2's own switches have to be macros.
 TEST_MACRO = re.compile(r"CATCH_\w+")
 
-# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops and
-# their formulas, which would be repeated for each device and again as names.
+# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops,
+# their formulas and layouts, which would be repeated for each device and again as names.
 MACRO_FILES = (
+    "kernels/ops/layouts.h",
+    "kernels/ops/layouts.cpp",
     "kernels/emu/tsan_entry.cpp",
     "kernels/emu/fiber.cpp",
     "kernels/ops/device_ops.h",

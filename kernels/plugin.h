@@ -38,6 +38,35 @@ enum plumb_dtype {
 
 enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLUMB_TANH = 3 };
 
+/* How quantised weights are stored: kernels/ops/layouts.h. */
+enum plumb_layout {
+  PLUMB_INT8 = 0,
+  PLUMB_INT8_ZERO = 1,
+  PLUMB_FP8 = 2,
+  PLUMB_MXFP8 = 3,
+  PLUMB_MXFP4 = 4,
+  PLUMB_NVFP4 = 5,
+  PLUMB_NF4 = 6,
+  PLUMB_INT4 = 7,
+  PLUMB_INT4_ZERO = 8,
+  PLUMB_GPTQ = 9, /* version 1: zeros are stored less 1 */
+  PLUMB_GPTQ_V2 = 10,
+  PLUMB_AWQ = 11,
+  PLUMB_Q4_0 = 12, /* from here on blocks of ggml */
+  PLUMB_Q4_1 = 13,
+  PLUMB_Q5_0 = 14,
+  PLUMB_Q5_1 = 15,
+  PLUMB_Q8_0 = 16,
+  PLUMB_Q2_K = 17,
+  PLUMB_Q3_K = 18,
+  PLUMB_Q4_K = 19,
+  PLUMB_Q5_K = 20,
+  PLUMB_Q6_K = 21
+};
+
+/* How quantize makes scales. */
+enum plumb_scale_rule { PLUMB_SYMMETRIC = 0, PLUMB_ASYMMETRIC = 1, PLUMB_SHARED_EXPONENT = 2 };
+
 /* What a query row without an allowed key gives: the mean of all values, zeros, anything. */
 enum plumb_fully_masked { PLUMB_UNIFORM = 0, PLUMB_ZERO = 1, PLUMB_EXCLUDED = 2 };
 
@@ -92,9 +121,14 @@ typedef struct plumb_more_params {
   int64_t per_axis[PLUMB_MAX_RANK]; /* of pad: elements on the left; of roll: shifts; of permute:
                                        the axis of x that is axis i of out */
   int64_t seed;
-  int32_t largest; /* of top_k: 1, or 0 for the smallest */
-  int64_t index;   /* of embedding_backward: the row that stays 0, or -1; of cross entropies: the
-                      label that is ignored */
+  int32_t largest;  /* of top_k: 1, or 0 for the smallest */
+  int64_t index;    /* of embedding_backward: the row that stays 0, or -1; of cross entropies: the
+                       label that is ignored */
+  int32_t layout;   /* of dequantize and quantised_linear: a plumb_layout */
+  int64_t group[2]; /* rows and columns that share a scale; 0: as many as there are scales for, of
+                       quantize all */
+  double divisor;   /* of quantize */
+  int32_t scale_rule;
 } plumb_more_params;
 
 /* One call. `tensors` in this order ([x] may be absent), then the parameters that count:
@@ -157,6 +191,12 @@ typedef struct plumb_more_params {
  *   fill              out                                         scale: the value
  *   arange            out                                         scale: the start; shift
  *   uniform, normal   out                                         seed offset
+ *   dequantize        out, codes, [scales], [zeros],              layout group
+ *                     [global_scale], [group_index]
+ *   quantize          codes, scales, [zeros], x                   scale_rule divisor group
+ *   quantised_linear  out, x, codes, [scales], [zeros],           layout group
+ *                     [global_scale], [group_index],
+ *                     [x_scales], [bias]
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b
  *   gemm              out, a, b, [c], [bias]                      scale: alpha; beta transpose_a
@@ -214,6 +254,8 @@ typedef struct plumb_more_params {
  *                     x, dt, b, c, a_log, d, dt_bias, [state]
  *   linear_backward   d_x, [d_weight], [d_bias], x, weight, d_out
  *   matmul_backward   d_a, d_b, a, b, d_out                       transpose_b
+ *   quantised_sdpa    out, q, k, v, k_scales, v_scales,           as sdpa
+ *                     [key_valid], [explicit_mask]
  */
 typedef struct plumb_call {
   const plumb_tensor* tensors;

@@ -70,6 +70,12 @@ class Check {
       case OperandType::floating:
         return require(is_floating(t.dtype()), op(), operand.name, " is ", name_of(t.dtype()),
                        ", expected a float dtype");
+      case OperandType::codes:
+        return require(is_code(t.dtype()), op(), operand.name, " is ", name_of(t.dtype()),
+                       ", expected i8, u8, i32, f8_e4m3 or f8_e5m2");
+      case OperandType::scales:
+        return require(is_floating(t.dtype()) || t.dtype() == DType::u8, op(), operand.name, " is ",
+                       name_of(t.dtype()), ", expected a float dtype or u8");
       case OperandType::narrow:
         if (narrow && storage_ == DType::f64 && is_floating(t.dtype())) return;
         [[fallthrough]];

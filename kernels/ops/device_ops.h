@@ -6,6 +6,7 @@
 #include "kernels/ops/map_call.h"
 #include "kernels/ops/move_call.h"
 #include "kernels/ops/ops.h"
+#include "kernels/ops/quantised_call.h"
 #include "kernels/ops/reduce_call.h"
 #include "kernels/ops/window_calls.h"
 
@@ -65,6 +66,9 @@
   qualifier void do_top_k(const Tensor& values, const Tensor& ids, const Tensor& x, bool largest) \
       ending;                                                                                     \
   qualifier void do_generate(const GenerateCall& call) ending;                                    \
+  qualifier void do_dequantize(const Tensor& out, const QuantisedWeight& weight) ending;          \
+  qualifier void do_quantize(const QuantizeCall& call) ending;                                    \
+  qualifier void do_quantised_linear(const QuantisedLinearCall& call) ending;                     \
   qualifier void do_softmax(const Tensor& out, const Tensor& x) ending;                           \
   qualifier void do_gemm(const GemmCall& call) ending;                                            \
   qualifier void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) ending;    \

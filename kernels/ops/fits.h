@@ -33,6 +33,8 @@ bool has_dtype(const Tensor& t, const Found& found, bool narrow) {
     case OperandType::ids: return is_id(dtype);
     case OperandType::boolean: return dtype == DType::boolean;
     case OperandType::floating: return is_floating(dtype);
+    case OperandType::codes: return is_code(dtype);
+    case OperandType::scales: return is_floating(dtype) || dtype == DType::u8;
     case OperandType::wide: return dtype == (found.storage == DType::f64 ? DType::f64 : DType::f32);
     case OperandType::narrow:
       return dtype == found.storage ||

@@ -14,11 +14,11 @@ namespace plumb {
 
 class Ops;
 
-using OpArgument =
-    std::variant<Tensor, double, bool, int64_t, Axes, PerAxis, RandomStream, Activation,
-                 std::optional<Activation>, ScaleOperation, RotaryStyle, RmsNormParams,
-                 GatedRmsNormParams, AttentionMask, SdpaParams, SsdInputs, SsdParams,
-                 GroupNormParams, ConvParams, PoolParams, GemmParams>;
+using OpArgument = std::variant<Tensor, double, bool, int64_t, Axes, PerAxis, RandomStream,
+                                Activation, std::optional<Activation>, ScaleOperation, RotaryStyle,
+                                RmsNormParams, GatedRmsNormParams, AttentionMask, SdpaParams,
+                                SsdInputs, SsdParams, GroupNormParams, ConvParams, PoolParams,
+                                GemmParams, QuantisedParams, QuantizeParams>;
 
 struct OpCall {
   OpId op;

@@ -154,6 +154,13 @@ PLUMB_OP(ssd_scan_backward, .operands = signature("d_x[B,T,H,P], d_dt[B,T,H], d_
                                "x[B,T,H,P], dt[B,T,H], b[B,T,G,N], c[B,T,G,N], a_log[H], d[H], dt_bias[H], "
                                "state[B,H,P,N]: wide?; G divides H"),
          .flops = 20, .per = "N")
+PLUMB_OP(dequantize, .operands = signature("out[N,K] = codes[..]: codes, scales[..]: scales?, zeros[..]: codes?, "
+                                 "global_scale[1]: scales?, group_index[K]: ids?"), .flops = 2, .bits = OpBits::exact)
+PLUMB_OP(quantize, .operands = signature("codes[M,K]: codes, scales[P,Q]: scales, zeros[P,Q]: codes? = x[M,K]"), .flops = 3,
+         .bits = OpBits::exact)  // magnitude, quotient, code
+PLUMB_OP(quantised_linear, .operands = signature("out[*,N] = x[*,K]: any, codes[..]: codes, scales[..]: scales?, zeros[..]: codes?, "
+                                       "global_scale[1]: scales?, group_index[K]: ids?, x_scales[*,1]: scales?, bias[N]?"),
+         .sums = "K", .flops = 2, .per = "K", .of_bias = 1)
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,
@@ -170,6 +177,9 @@ PLUMB_OP(linear_backward, .operands = signature("d_x[*,K], d_weight[N,K]?, d_bia
 PLUMB_OP(matmul_backward, .operands = signature("d_a[B,H,M,K], d_b[B,G,K,N] = a[B,H,M,K], b[B,G,K,N], d_out[B,H,M,N]; G divides H"),
          .transposed = signature("d_a[B,H,M,K], d_b[B,G,N,K] = a[B,H,M,K], b[B,G,N,K], d_out[B,H,M,N]; G divides H"),
          .sums = "N", .flops = 4, .per = "N")
+PLUMB_OP(quantised_sdpa, .operands = signature("out[B,T,H,E] = q[B,H,T,D], k[B,G,S,D]: codes, v[B,G,S,E]: codes, k_scales[B,G,S,1]: wide, "
+                                     "v_scales[B,G,S,1]: wide, key_valid[B,S]: bool?, explicit_mask[*]: any?; G divides H"),
+         .sums = "DSS")
 // clang-format on
 
 #undef PLUMB_OP

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/core/tensor.h"
+#include "kernels/ops/layouts.h"
 
 namespace plumb {
 
@@ -120,6 +121,19 @@ struct ConvParams {
 struct PoolParams {
   OfAxes kernel{1, 1}, stride{1, 1}, padding{};
   bool counts_padding = true;  // a mean's divisor: count_include_pad
+};
+
+// Of a quantised weight: kernels/ops/layouts.h.
+struct QuantisedParams {
+  QuantLayout layout = QuantLayout::int8;
+  OfAxes group{};  // rows and columns that share a scale; 0: as the shape of the scales says
+};
+// How a scale comes of the values that share it.
+enum class ScaleRule : uint8_t { symmetric, asymmetric, shared_exponent };
+struct QuantizeParams {
+  ScaleRule rule = ScaleRule::symmetric;
+  OfAxes group{};        // rows and columns that share a scale; 0: all
+  double divisor = 127;  // of the largest magnitude, or, asymmetric, of the range
 };
 
 struct GatedRmsNormParams {

@@ -31,6 +31,7 @@ struct OpRecord {
 };
 
 class DeviceOps;
+struct QuantisedWeight;
 struct GenerateCall;
 struct IndexAddCall;
 struct MapCall;
@@ -264,6 +265,37 @@ class Ops {
   void uniform(const Tensor& out, const RandomStream& random);
   void normal(const Tensor& out, const RandomStream& random);
 
+  // A weight of a layout (kernels/ops/layouts.h) as floats: R((code - zero) scale), rounded once
+  // from what is exact; a scale that has a global one is the quotient in float32. Which tensors
+  // there are, and their shapes: the layout. codes are [N, K], or packed along an axis, which is
+  // filled up to whole words, or [N, bytes of blocks], or [K, ..] where all is by input; scales and
+  // zeros [groups of rows, groups of columns], or [N] of rows, or one; group_index, of each column
+  // its group, needs no order. The last group of an axis may be shorter where params.group says of
+  // how many rows and columns groups are.
+  void dequantize(const Tensor& out, const Tensor& codes, const Tensor& scales, const Tensor& zeros,
+                  const Tensor& global_scale, const Tensor& group_index, const QuantisedParams&);
+
+  // Values as codes with scales, for each group of params.group rows and columns, the last of which
+  // may be shorter. x, codes [M, K], scales [P, Q] of as many groups. r is the nearest whole
+  // number, of two the even one; all operations are in float32, a scale is rounded to its dtype.
+  // symmetric: scale = amax / divisor (torchao: 127.5), code = r(x / scale), or x / scale in e4m3
+  // or e5m2. asymmetric: scale = (high - low) / divisor of the values and 0, zero = r(lowest code -
+  // low / scale), code = r(x / scale) + zero, of i8 or u8. shared_exponent (OCP Microscaling 1.0,
+  // 6.3): scales u8, e + 127 with e = floor(log2(amax)) less that of the format's largest number,
+  // code = x / 2^e. Codes and zeros saturate. Where a scale is 0, codes are 0, zeros the zero of 0.
+  // NaN is left out of amax, low and high, and becomes the code of 0, or NaN.
+  void quantize(const Tensor& codes, const Tensor& scales, const Tensor& zeros, const Tensor& x,
+                const QuantizeParams&);
+
+  // R(x W^T + bias) with W as dequantize() has it, in float32, and sums in float32. With x_scales,
+  // x has codes: x i8 and a layout of i8, whose scales are of whole rows, exact sums in i32 of x
+  // (code - zero), then R(R32(R32(sum) x_scale) scale + bias); or x e4m3 or e5m2, R(R32(x W^T)
+  // x_scale + bias). x [*, K], x_scales [*, 1], bias [N] or undefined, out [*, N].
+  void quantised_linear(const Tensor& out, const Tensor& x, const Tensor& codes,
+                        const Tensor& scales, const Tensor& zeros, const Tensor& global_scale,
+                        const Tensor& group_index, const Tensor& x_scales, const Tensor& bias,
+                        const QuantisedParams&);
+
   // out = x where valid, else 0. x, out [B, T, C], valid bool [B, T]. apply_mask_to_padding_states.
   void mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid);
 
@@ -383,6 +415,12 @@ class Ops {
   // matmul and gemm.
   void matmul_backward(const Tensor& d_a, const Tensor& d_b, const Tensor& a, const Tensor& b,
                        const Tensor& d_out, bool transpose_b);
+  // Attention to keys and values that are codes, i8, e4m3 or e5m2, with a scale for each token and
+  // head: sdpa of k = R(R32(code scale)), v alike. Default: cast, mul, cast, sdpa. q [B, H, T, D],
+  // k, v [B, Hkv, S, D], k_scales, v_scales [B, Hkv, S, 1] f32 (f64 where q is).
+  void quantised_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                      const Tensor& k_scales, const Tensor& v_scales, const AttentionMask& mask,
+                      const SdpaParams&);
 
   // The arithmetic of an op for a storage dtype as this device does it.
   virtual Contract contract(OpId op, DType storage) const = 0;
@@ -449,6 +487,9 @@ class Ops {
                                const Tensor& x, const Tensor& weight, const Tensor& d_out);
   void compose_matmul_backward(const Tensor& d_a, const Tensor& d_b, const Tensor& a,
                                const Tensor& b, const Tensor& d_out, bool transpose_b);
+  void compose_quantised_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor& k_scales, const Tensor& v_scales,
+                              const AttentionMask& mask, const SdpaParams&);
   // The same of what runs at once: copies, and an upload.
   void compose_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
                             const Tensor& v, const Position& past, std::optional<int64_t> window);
@@ -488,6 +529,10 @@ class Ops {
   template <auto method, class... Arguments>
   void dispatch_generate(const CheckedCall& call, const GenerateCall& generate,
                          const Arguments&... arguments);
+  // The operands of a quantised weight [rows, columns], held to its layout.
+  QuantisedWeight weight_of(OpId op, const Tensor& codes, const Tensor& scales, const Tensor& zeros,
+                            const Tensor& global_scale, const Tensor& group_index,
+                            const QuantisedParams& params, int64_t rows, int64_t columns) const;
   template <auto method, class Body, class... Arguments>
   void run_op(OpId op, Body body, const Arguments&... arguments);
   void record(const CheckedCall& call);

@@ -12,6 +12,7 @@
 #include "kernels/ops/map_call.h"
 #include "kernels/ops/moved_samples.h"
 #include "kernels/ops/ops.h"
+#include "kernels/ops/quantised_samples.h"
 #include "kernels/ops/sample_windows.h"
 #include "kernels/ops/window_calls.h"
 
@@ -64,11 +65,18 @@ class Maker {
         same_(same()),
         mostly_zero_(row_.reduction == Reduction::any),
         casts_to_storage_(op == OpId::cast && chance(2)),
-        ignored_(has_labels() && chance(2) ? 0 : -100) {
+        ignored_(has_labels() && chance(2) ? 0 : -100),
+        code_(std::array{DType::i8, DType::f8_e4m3, DType::f8_e5m2}[number % 3]) {
     if (row_.operands.operands[0].any_shape && !row_.reduction) {
       const int64_t extents[] = {-1, 1, 0};
       moved_ = moved_sample(
           op, [this](int of) { return choose(of); }, extents[static_cast<size_t>(size)]);
+    }
+    if (has_layout(op)) {
+      const int64_t extents[] = {-1, 1, 0};
+      quantised_ =
+          quantised_sample(op, storage, number, extents[static_cast<size_t>(size)],
+                           {[this](int of) { return choose(of); }, [this] { return normal(); }});
     }
     const std::span all(signature().operands.data(), static_cast<size_t>(signature().count));
     const bool bare = std::ranges::none_of(all, [](auto& it) { return it.leading && it.rank > 0; });
@@ -178,6 +186,8 @@ class Maker {
   GemmParams argument(GemmParams*);
   ConvParams argument(ConvParams*) { return windows_.conv; }
   PoolParams argument(PoolParams*) { return windows_.pool; }
+  QuantisedParams argument(QuantisedParams*) { return quantised_->weight; }
+  QuantizeParams argument(QuantizeParams*) { return quantised_->codes; }
   AttentionMask argument(AttentionMask*);
   SdpaParams argument(SdpaParams*) {
     return {1 / std::sqrt(static_cast<double>(extent('D'))),
@@ -245,6 +255,8 @@ class Maker {
   GemmParams gemm_;
   const bool casts_to_storage_;
   const int64_t ignored_;  // label
+  const DType code_;  // of quantised keys and values
+  std::optional<QuantisedSample> quantised_;
   std::optional<MovedSample> moved_;
   Axes axes_;
   int reduced_ = 1;            // elements of a result
@@ -317,6 +329,7 @@ DType Maker::dtype_of(const Operand& it) {
     case OperandType::same: return same_;
     case OperandType::wide: return DType::f32;
     case OperandType::floating: return gate_;
+    case OperandType::codes: return code_;
     case OperandType::any:
       if (row_.id == OpId::cast) {
         return written == casts_to_storage_ ? storage_ : static_cast<DType>(choose(kDTypes));
@@ -337,6 +350,12 @@ double Maker::value(DType dtype) {
   if (signature().operands.at(static_cast<size_t>(at_)).type == OperandType::ids) {
     const int64_t below = moved_ ? moved_->ids_below : extent('V');
     return choose(static_cast<int>(dtype == DType::u8 ? std::min<int64_t>(below, 256) : below));
+  }
+  if (row_.id == OpId::quantised_sdpa && at_ > 1) {  // codes and scales
+    if (dtype == DType::i8) return choose(256) - 128;
+    if (signature().operands.at(static_cast<size_t>(at_)).type == OperandType::wide) {
+      return (1 + choose(1000)) / (code_ == DType::i8 ? 32000.0 : 1000.0);
+    }
   }
   if (dtype == DType::boolean) return chance(2);
   if (has_labels() && dtype == DType::i64) {
@@ -367,6 +386,7 @@ Tensor Maker::made(DType dtype, const Shape& shape) {
 }
 
 Tensor Maker::argument(Tensor*) {
+  if (quantised_) return quantised_->operands.at(static_cast<size_t>(at_++));
   const Operand& it = signature().operands.at(static_cast<size_t>(at_));
   const bool needed = !it.optional || (step_ && it.name == "state");
   if (!needed && chance(2)) return ++at_, Tensor();
@@ -402,7 +422,8 @@ GatedRmsNormParams Maker::argument(GatedRmsNormParams*) {
 }
 
 AttentionMask Maker::argument(AttentionMask*) {
-  const bool attends = row_.id == OpId::sdpa || row_.id == OpId::sdpa_backward;
+  const bool attends = row_.id == OpId::sdpa || row_.id == OpId::sdpa_backward ||
+                       row_.id == OpId::quantised_sdpa;
   const int64_t batch = extent('B'), queries = extent('T'), keys = extent('S');
   AttentionMask out;
   out.fully_masked = chance(2) ? FullyMasked::uniform : FullyMasked::zero;

@@ -25,11 +25,19 @@ enum class OperandType : uint8_t {
   wide,      // float32, or float64 where the storage dtype is that
   narrow,    // the storage dtype, or any float where a float64 run takes weights as recorded
   floating,  // any float dtype
+  codes,     // of quantised values: i8, u8, i32, or a float of 8 bits (float64 where the run is)
+  scales,    // of those: any float dtype, or u8
   any,
 };
 
 inline bool is_id(DType dtype) {
   return dtype == DType::i64 || dtype == DType::i32 || dtype == DType::u32 || dtype == DType::u8;
+}
+
+// In float64 runs codes that are floats are f64, as all floats are.
+inline bool is_code(DType dtype) {
+  return dtype == DType::i8 || dtype == DType::u8 || dtype == DType::i32 ||
+         dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f64;
 }
 
 struct Extent {
@@ -144,6 +152,8 @@ class Parser {
     if (take("wide")) return OperandType::wide;
     if (take("narrow")) return OperandType::narrow;
     if (take("floating")) return OperandType::floating;
+    if (take("codes")) return OperandType::codes;
+    if (take("scales")) return OperandType::scales;
     expect("any");
     return OperandType::any;
   }

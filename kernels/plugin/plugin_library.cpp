@@ -55,7 +55,10 @@ bool needs_version_2(OpId op) {
     case OpId::conv1d:
     case OpId::conv2d:
     case OpId::conv_transpose1d:
-    case OpId::conv_transpose2d: return true;
+    case OpId::conv_transpose2d:
+    case OpId::dequantize:
+    case OpId::quantize:
+    case OpId::quantised_linear: return true;
     default: return row_of(op).reduction || row_of(op).along_axis;
   }
 }

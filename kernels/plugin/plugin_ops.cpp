@@ -20,6 +20,9 @@ static_assert(static_cast<int>(Activation::gelu_tanh) == PLUMB_GELU_TANH &&
               static_cast<int>(Activation::tanh) == PLUMB_TANH);
 static_assert(static_cast<int>(FullyMasked::zero) == PLUMB_ZERO &&
               static_cast<int>(FullyMasked::excluded) == PLUMB_EXCLUDED);
+static_assert(static_cast<int>(QuantLayout::awq) == PLUMB_AWQ &&
+              static_cast<int>(QuantLayout::q6_k) == PLUMB_Q6_K && kLayouts == PLUMB_Q6_K + 1);
+static_assert(static_cast<int>(ScaleRule::shared_exponent) == PLUMB_SHARED_EXPONENT);
 static_assert(kMaxRank == PLUMB_MAX_RANK);
 
 int32_t code_of(DType dtype) {
@@ -123,6 +126,15 @@ struct ParamsOf {
   void operator()(const GroupNormParams& p) {
     out.eps = p.eps;
     more.groups = p.groups;
+  }
+  void operator()(const QuantisedParams& p) {
+    more.layout = static_cast<int32_t>(p.layout);
+    std::copy(p.group.begin(), p.group.end(), std::begin(more.group));
+  }
+  void operator()(const QuantizeParams& p) {
+    more.scale_rule = static_cast<int32_t>(p.rule);
+    more.divisor = p.divisor;
+    std::copy(p.group.begin(), p.group.end(), std::begin(more.group));
   }
   void operator()(const ConvParams& p) {
     more.groups = p.groups;

@@ -84,7 +84,9 @@ class Call {
       case OperandType::same:
       case OperandType::narrow:
       case OperandType::floating:
-      case OperandType::any: return DType::bf16;
+      case OperandType::any:
+      case OperandType::scales: return DType::bf16;
+      case OperandType::codes: return DType::i8;
       case OperandType::wide: break;
     }
     return DType::f32;
