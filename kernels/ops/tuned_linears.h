@@ -23,7 +23,7 @@ struct LinearShape {
 LinearShape linear_shape(const Tensor& out, const Tensor& weight, const Tensor& bias);
 std::string to_string(const LinearShape& shape);  // "bf16 4096x14336x4096 with bias"
 
-// A kernel by the name of its implementation ("cublaslt"), and what it is told beyond that, in its
+// A kernel by the name of its implementation ("cublaslt"), and what it is given beyond that, in its
 // own words without spaces: an algorithm, or nothing.
 struct LinearWay {
   std::string kernel, choice = {};

@@ -123,7 +123,7 @@ def _all_cases() -> Iterator[Case]:
     yield _made("llama-a2-mha/whole-f32", about, whole(), _ONE_LAYER)
     for kind in ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale"):
         model = f"llama-a3-{kind}"
-        held = kind != "yarn-long"
+        held = kind == "yarn"
         about = f"rotary {kind}"
         yield Case(f"{model}/whole-f32", about, model, "f32", whole(), "eager", _ROTARY, held)
     for kind, lengths in (("longrope", (10, 11)), ("dynamic", (14, 11, 10, 9))):

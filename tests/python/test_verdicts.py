@@ -127,7 +127,7 @@ def test_whole_numbers_arrive_as_integers(harness: Path) -> None:
 
     for name in (
         "llama-a1/whole-f32-components",
-        "llama-a3-llama3/whole-f32",
+        "llama-a3-yarn/whole-f32",
         "zamba2-a8/decode-f32",
         "gemma2-a4/decode-bf16-static",
     ):
