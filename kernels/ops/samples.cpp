@@ -255,7 +255,7 @@ class Maker {
   GemmParams gemm_;
   const bool casts_to_storage_;
   const int64_t ignored_;  // label
-  const DType code_;  // of quantised keys and values
+  const DType code_;       // of quantised keys and values
   std::optional<QuantisedSample> quantised_;
   std::optional<MovedSample> moved_;
   Axes axes_;
@@ -422,8 +422,8 @@ GatedRmsNormParams Maker::argument(GatedRmsNormParams*) {
 }
 
 AttentionMask Maker::argument(AttentionMask*) {
-  const bool attends = row_.id == OpId::sdpa || row_.id == OpId::sdpa_backward ||
-                       row_.id == OpId::quantised_sdpa;
+  const bool attends =
+      row_.id == OpId::sdpa || row_.id == OpId::sdpa_backward || row_.id == OpId::quantised_sdpa;
   const int64_t batch = extent('B'), queries = extent('T'), keys = extent('S');
   AttentionMask out;
   out.fully_masked = chance(2) ? FullyMasked::uniform : FullyMasked::zero;
