@@ -38,6 +38,9 @@ class CpuOps final : public DeviceOps {
   void require_storage(const char* op, const Tensor& t) const;
   // A linear in one of its ways, if it can compute it.
   bool linear_by(std::string_view kernel, const Gemm& gemm, const Tensor& x);
+  // Rotary, or its inverse.
+  void turn(const char* op, const Tensor& out, const Tensor& x, const Tensor& cos,
+            const Tensor& sin, RotaryStyle style, bool inverse);
   void ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                   const SsdParams& params);
   void ssd_step(const Tensor& y, const Tensor& state_after, const SsdInputs& in);

@@ -72,15 +72,20 @@ struct Rotation {
   const Format& storage;
   RotaryStyle style;
   int64_t head_dim, pairs;
+  bool inverse;  // the other half's sine has the other sign: that is, the halves are exchanged
 
   void row(char* out, const char* x, const char* cos, const char* sin, char* scratch) const {
     const auto second = [this](auto* row) { return storage.at(row, pairs); };
     const auto rotate = storage.rows().rotate;
-    if (style == RotaryStyle::half) {
+    if (style == RotaryStyle::half && inverse) {
+      rotate(second(out), out, second(x), x, second(cos), sin, cos, second(sin), pairs);
+    } else if (style == RotaryStyle::half) {
       rotate(out, second(out), x, second(x), cos, sin, second(cos), second(sin), pairs);
     } else {
       (storage.wide() ? deinterleave<uint32_t> : deinterleave<uint16_t>)(scratch, x, pairs);
-      rotate(scratch, second(scratch), scratch, second(scratch), cos, sin, cos, sin, pairs);
+      char *a = scratch, *b = second(scratch);
+      if (inverse) std::swap(a, b);
+      rotate(a, b, a, b, cos, sin, cos, sin, pairs);
       (storage.wide() ? interleave<uint32_t> : interleave<uint16_t>)(out, scratch, pairs);
     }
     const int64_t rest = head_dim - 2 * pairs;
@@ -94,11 +99,21 @@ struct Rotation {
 
 void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
                        RotaryStyle style) {
-  const Format storage = format("rotary", x);
+  turn("rotary", out, x, cos, sin, style, false);
+}
+
+void CpuOps::do_rotary_backward(const Tensor& d_x, const Tensor& d_out, const Tensor& cos,
+                                const Tensor& sin, RotaryStyle style) {
+  turn("rotary_backward", d_x, d_out, cos, sin, style, true);
+}
+
+void CpuOps::turn(const char* op, const Tensor& out, const Tensor& x, const Tensor& cos,
+                  const Tensor& sin, RotaryStyle style, bool inverse) {
+  const Format storage = format(op, x);
   if (x.numel() == 0) return;
   const int64_t batch = x.dim(0), heads = x.dim(1), tokens = x.dim(2), head_dim = x.dim(3);
   const int64_t r = cos.dim(2);
-  const Rotation rotation{storage, style, head_dim, r / 2};
+  const Rotation rotation{storage, style, head_dim, r / 2, inverse};
   // A unit goes through memory in its order: tokens of one head, or all heads of a few tokens.
   const bool tokens_inside = x.stride(1) > x.stride(2);
   const int64_t unit_heads = tokens_inside ? 1 : heads;

@@ -47,4 +47,32 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
   });
 }
 
+// A row is read twice: for its sum, and for the result.
+void CpuOps::do_softmax_backward(const Tensor& d_x, const Tensor& y, const Tensor& d_out) {
+  const Format storage = format("softmax_backward", y);
+  if (y.numel() == 0) return;
+  const int64_t length = y.dim(-1);
+  const RowOffsets to(d_x), weights(y), gradients(d_out);
+  const RowFunctions& floats = simd_->floats();
+  pool_.for_each(weights.count(), 1.5 * static_cast<double>(length), [&](int64_t row, int) {
+    const char *p = storage.at(y, weights[row]), *d = storage.at(d_out, gradients[row]);
+    char* target = storage.at(d_x.data<char>(), to[row]);
+    float a[kPiece], b[kPiece];
+    const auto pieces = [&](const auto& visit) {
+      for (int64_t at = 0; at < length; at += kPiece) {
+        const int64_t n = std::min(kPiece, length - at);
+        storage.widen(b, storage.at(d, at), n);
+        visit(at, storage.read(storage.at(p, at), a, n), n);
+      }
+    };
+    double sum = 0;
+    pieces([&](int64_t, const float* of_y, int64_t n) { sum += simd_->dot(of_y, b, n); });
+    pieces([&](int64_t at, const float* of_y, int64_t n) {
+      floats.apply(Formula::add_scalar, b, b, nullptr, n, static_cast<float>(-sum));
+      floats.mul(b, b, of_y, n);
+      storage.rows().narrow(storage.at(target, at), b, n);
+    });
+  });
+}
+
 }  // namespace plumb::cpu

@@ -86,6 +86,9 @@ class GpuOps final : public DeviceOps {
   // Few query tokens over many keys: true when it did the work.
   bool decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionMask& mask, const SdpaParams& params);
+  // Rotary, or its inverse.
+  void turn(const char* op, const Tensor& out, const Tensor& x, const Tensor& cos,
+            const Tensor& sin, RotaryStyle style, bool inverse);
   void ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                   const SsdParams& params);
   void ssd_step(const Tensor& y, const Tensor& state_after, const SsdInputs& in);

@@ -72,8 +72,8 @@ struct RotaryOperands {
 };
 
 // N pairs (x, y) of a row as stored: in two halves, or interleaved in 2 N elements.
-// c, s: the tables' values for a pair's two elements.
-template <class T, int N, bool Halves>
+// c, s: the tables' values for a pair's two elements. Inverse: the way back.
+template <class T, int N, bool Halves, bool Inverse>
 __device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c)[2],
                               const Vector<T, N> (&s)[2], Vector<T, N> (&y)[2]) {
   Vector<T, N> a = x[0], b = x[1];
@@ -84,8 +84,14 @@ __device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c
       b[k] = x[(2 * k + 1) / N][(2 * k + 1) % N];
     }
   }
-  const auto first = rounded_difference(rounded_product(a, c[0]), rounded_product(b, s[0]));
-  const auto second = rounded_sum(rounded_product(b, c[1]), rounded_product(a, s[1]));
+  Vector<T, N> first, second;
+  if constexpr (Inverse) {
+    first = rounded_sum(rounded_product(a, c[0]), rounded_product(b, s[1]));
+    second = rounded_difference(rounded_product(b, c[1]), rounded_product(a, s[0]));
+  } else {
+    first = rounded_difference(rounded_product(a, c[0]), rounded_product(b, s[0]));
+    second = rounded_sum(rounded_product(b, c[1]), rounded_product(a, s[1]));
+  }
   y[0] = first;
   y[1] = second;
   if constexpr (!Halves) {
@@ -97,7 +103,7 @@ __device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c
   }
 }
 
-template <class T, int N, bool Halves>
+template <class T, int N, bool Halves, bool Inverse>
 __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
   wait_for_previous_kernel();
   const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
@@ -121,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
   const Vector<T, N> c[2] = {load_vector<N>(cos), load_vector<N>(cos + other)};
   const Vector<T, N> s[2] = {load_vector<N>(sin), load_vector<N>(sin + other)};
   Vector<T, N> y[2];
-  rotate<T, N, Halves>(x, c, s, y);
+  rotate<T, N, Halves, Inverse>(x, c, s, y);
   store_vector(to + first, y[0]);
   store_vector(to + second, y[1]);
 }
@@ -162,12 +168,22 @@ void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
 
 void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
                        RotaryStyle style) {
+  turn("rotary", out, x, cos, sin, style, false);
+}
+
+void GpuOps::do_rotary_backward(const Tensor& d_x, const Tensor& d_out, const Tensor& cos,
+                                const Tensor& sin, RotaryStyle style) {
+  turn("rotary_backward", d_x, d_out, cos, sin, style, true);
+}
+
+void GpuOps::turn(const char* op, const Tensor& out, const Tensor& x, const Tensor& cos,
+                  const Tensor& sin, RotaryStyle style, bool inverse) {
   if (x.numel() == 0) return;
-  require<Unsupported>(cos.stride(0) == sin.stride(0) && cos.stride(1) == sin.stride(1), "rotary",
+  require<Unsupported>(cos.stride(0) == sin.stride(0) && cos.stride(1) == sin.stride(1), op,
                        "cos and sin must have equal strides");
-  const bool half = style == RotaryStyle::half;
+  const bool half = style == RotaryStyle::half && !inverse;
   if (half && choose("in_product", "half") && held_.rotate(out, x, cos, sin)) return;
-  with_storage("rotary", x.dtype(), [&]<class T>(T) {
+  with_storage(op, x.dtype(), [&]<class T>(T) {
     RotaryOperands<T> p{};
     p.out = out.data<T>();
     p.x = x.data<T>();
@@ -186,16 +202,19 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
     const auto go = [&]<int N>() {
       constexpr int64_t kMostRows = 65535;  // of a grid
       p.work = Divisor((x.dim(3) - p.pairs) / N);
-      p.total = divisible("rotary", x.dim(2) * p.work.value());
+      p.total = divisible(op, x.dim(2) * p.work.value());
       const int64_t heads = x.dim(0) * x.dim(1);
       for (p.first = 0; p.first < heads; p.first += kMostRows) {
         const Dim grid{grid_for(p.total, kThreads),
                        static_cast<unsigned>(std::min(heads - p.first, kMostRows))};
-        if (halves) {
-          launch_overlapped<rotary_rows<T, N, true>>("rotary", grid, {kThreads}, 0, stream(), p);
-        } else {
-          launch_overlapped<rotary_rows<T, N, false>>("rotary", grid, {kThreads}, 0, stream(), p);
-        }
+        const auto turned = [&]<bool Halves, bool Inverse>() {
+          launch_overlapped<rotary_rows<T, N, Halves, Inverse>>(op, grid, {kThreads}, 0, stream(),
+                                                                p);
+        };
+        if (halves && inverse) turned.template operator()<true, true>();
+        else if (halves) turned.template operator()<true, false>();
+        else if (inverse) turned.template operator()<false, true>();
+        else turned.template operator()<false, false>();
       }
     };
     if (p.pairs % kVector<T> == 0 && rows_are_vectors(x) && rows_are_vectors(out) &&

@@ -33,7 +33,7 @@ struct Writer {
   Written constant(int c) const { return {std::to_string(c)}; }
   template <class F>
   Written written_derivative(const Written& x) const {
-    return {"d " + F::of(*this, x).text + " / d " + x.text, true};
+    return {"d " + closed(F::of(*this, x)) + " / d " + x.text, true};
   }
   Written over_number(const Written& x) const { return x / number(); }
   Written round(const Written& x) const { return call("R", x); }

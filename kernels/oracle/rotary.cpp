@@ -71,4 +71,28 @@ void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos,
   put(out, values, "rotary");
 }
 
+void OracleOps::do_rotary_backward(const Tensor& d_x, const Tensor& d_out, const Tensor& cos,
+                                   const Tensor& sin, RotaryStyle style) {
+  const Rounding by_cos(d_out.dtype(), "rotary_backward.product_by_cos");
+  const Rounding by_sin(d_out.dtype(), "rotary_backward.product_by_sin");
+  const size_t head_dim = extent(d_out, 3), rotated = extent(cos, 2);
+  const size_t tokens = extent(d_out, 2), heads = extent(d_out, 1);
+  const std::vector<double> in = values_of(d_out), c = values_of(cos), s = values_of(sin);
+  std::vector<double> values = in;
+  for (size_t row = 0; row * head_dim < in.size(); ++row) {
+    const size_t table = (row / (heads * tokens) * tokens + row % tokens) * rotated;
+    for (size_t i = 0; i < rotated / 2; ++i) {
+      const bool halves = style == RotaryStyle::half;
+      const size_t first = halves ? i : 2 * i, second = halves ? i + rotated / 2 : 2 * i + 1;
+      const size_t table_second = table + (halves ? i + rotated / 2 : i);
+      const double a = in[row * head_dim + first], b = in[row * head_dim + second];
+      const double cos_a = by_cos(a * c[table + i]), sin_b = by_sin(b * s[table_second]);
+      const double cos_b = by_cos(b * c[table_second]), sin_a = by_sin(a * s[table + i]);
+      values[row * head_dim + first] = cos_a + sin_b;
+      values[row * head_dim + second] = cos_b - sin_a;
+    }
+  }
+  put(d_x, values, "rotary_backward");
+}
+
 }  // namespace plumb

@@ -29,4 +29,23 @@ void OracleOps::do_softmax(const Tensor& out, const Tensor& x) {
   put(out, values, "softmax");
 }
 
+void OracleOps::do_softmax_backward(const Tensor& d_x, const Tensor& y, const Tensor& d_out) {
+  std::vector<double> values = values_of(d_out);
+  const std::vector<double> weights = values_of(y);
+  const size_t width = static_cast<size_t>(y.dim(-1));
+  const Noise noise(y.dtype());
+  for (size_t row = 0; row < values.size(); row += width) {
+    double sum = 0, magnitudes = 0;
+    for (size_t s = row; s < row + width; ++s) {
+      sum += weights[s] * values[s];
+      magnitudes += std::fabs(weights[s] * values[s]);
+    }
+    sum = noise.sum(sum, magnitudes, width);
+    for (size_t s = row; s < row + width; ++s) {
+      values[s] = weights[s] * noise.difference(values[s], sum);
+    }
+  }
+  put(d_x, values, "softmax_backward");
+}
+
 }  // namespace plumb

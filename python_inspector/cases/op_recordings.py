@@ -21,7 +21,8 @@ import torch
 from ..errors import RecordError, UsageError
 from ..format.recording import Checkpoint
 from ..recorder.one_call import OneCallRecording
-from .torch_ops import OPS, Op, Shape
+from .torch_call import ROWS, Op, Shape
+from .torch_ops import OPS
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 VALUES = ("normal", "huge", "denormal", "special")
@@ -85,19 +86,28 @@ def calls(
         for number, params in enumerate(op.params):
             if any(axis >= len(shapes[0]) for axis in params.get("axes", ())):
                 continue
-            below = shapes[0][params["axis"]] if "places" in op.kinds.values() else shapes[-1][0]
+            below = _below(op, shapes, params)
             for values in VALUES if op.shapes.index(shapes) == 0 else VALUES[:1]:
                 sizes = "-".join("x".join(map(str, shape)) for shape in shapes[:2])
                 case = f"{values}-{sizes}" + (f"-{number}" if len(op.params) > 1 else "")
                 engine = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name} {case}".encode()))
-                yield (
-                    case,
-                    params,
-                    {
-                        it: _operand(op, it, shape, dtype, values, engine, below)
-                        for it, shape in zip(op.operands, shapes, strict=True)
-                    },
-                )
+                operands = {
+                    it: _operand(op, it, shape, dtype, values, engine, below)
+                    for it, shape in zip(op.operands, shapes, strict=True)
+                }
+                if params.get("ignored", 0) < 0:
+                    operands["labels"][::3] = params["ignored"]
+                yield case, params, operands
+
+
+def _below(op: Op, shapes: tuple[Shape, ...], params: Mapping[str, Any]) -> int:
+    """What ids are below."""
+    kinds = op.kinds.values()
+    if "places" in kinds:
+        return shapes[0][params["axis"]]
+    if "rows" in kinds:
+        return ROWS
+    return shapes[0][-1] if "classes" in kinds else shapes[-1][0]
 
 
 def _operand(
@@ -112,7 +122,7 @@ def _operand(
     kind = op.kinds.get(name)
     if kind == "bool":
         return torch.rand(shape, generator=engine) < 0.5
-    if kind in ("ids", "places"):
+    if kind in ("ids", "places", "rows", "classes"):
         return torch.randint(below, shape, generator=engine)
     drawn = torch.randn(shape, generator=engine, dtype=torch.float64)
     if kind == "equal":
@@ -126,8 +136,8 @@ def _operand(
         drawn *= most**0.5 / 4 if op.sums_products else most
     if values == "denormal":
         drawn *= limits.tiny / 2
-    drawn = drawn.to(dtype)
-    if values == "special" and kind not in ("finite", "small"):
+    drawn = drawn.to(torch.float32 if kind == "wide" else dtype)
+    if values == "special" and kind not in ("finite", "small", "wide"):
         places = torch.rand(shape, generator=engine) < 1 / 8
         chosen = torch.tensor(_SPECIAL, dtype=dtype)
         drawn[places] = chosen[torch.randint(len(_SPECIAL), shape, generator=engine)][places]

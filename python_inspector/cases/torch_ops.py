@@ -8,46 +8,14 @@ from models.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from inspect import signature
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Op:
-    """`like` takes the operands, and the params by name."""
-
-    like: Callable[..., Any]
-    shapes: tuple[tuple[Shape, ...], ...]
-    """Of the operands, a tuple a call."""
-    params: tuple[Mapping[str, Any], ...] = ({},)
-    """One after the other, a call each."""
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    """Of operands that are no floats of any value: `bool`; `ids`, below the first extent of the
-    last operand; `places`, below the extent of the first operand along the axis; `finite` or
-    `small` floats; those of which `few` or `most` are not 0, or `equal` ones are many."""
-    sums_products: bool = False
-    """Values are huge where their products are, not they themselves."""
-    calls: Callable[..., Any] | None = None
-    """What models call, where `like` is another."""
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """Their names."""
-        given = signature(self.like).parameters.values()
-        named = [it.name for it in given if it.kind != it.VAR_KEYWORD]
-        return tuple(name for name in named if name not in self.params[0])
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Those of bool."""
-        return tuple(name for name, kind in self.kinds.items() if kind == "bool")
-
+from .torch_call import Op, Shape, once
+from .torch_gradients import BACKWARD
 
 _ODD: tuple[tuple[Shape, ...], ...] = (((3, 65),), ((2, 5, 33),), ((1,),))
 _PAIRS: tuple[tuple[Shape, ...], ...] = (
@@ -76,11 +44,6 @@ _ONE, _SEVERAL = ((1,), (0,)), ((1,), (0,), (0, 1))
 _NUMBERS = ({"number": 0.3125}, {"number": 2.5})
 
 
-def _once(like: Callable[..., torch.Tensor], *given: torch.Tensor) -> torch.Tensor:
-    """In float32, and rounded once."""
-    return like(*(t.float() for t in given)).to(given[0].dtype)
-
-
 def _gelu(x: torch.Tensor) -> torch.Tensor:
     """In float64: torch's float32 kernel of the CPU gives NaN for infinity (2.13)."""
     return functional.gelu(x.double()).to(x.dtype)
@@ -96,7 +59,7 @@ def _group_norm(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float
 ) -> torch.Tensor:
     """In float32: of 16 bits torch's kernel of a GPU rounds mean and deviation to them (2.11)."""
-    return _once(lambda t, w, b: functional.group_norm(t, groups, w, b, eps), x, weight, bias)
+    return once(lambda t, w, b: functional.group_norm(t, groups, w, b, eps), x, weight, bias)
 
 
 _RENAMED: dict[str, Callable[..., Any]] = {
@@ -130,11 +93,11 @@ ELEMENTWISE: dict[str, Op] = {
     "elu": _unary(lambda x, number: functional.elu(x, number), *_NUMBERS),
     "add_scalar": _unary(lambda x, number: x + number, *_NUMBERS),
     "affine": _unary(
-        lambda x, number, shift: _once(lambda t: t * number + shift, x),
+        lambda x, number, shift: once(lambda t: t * number + shift, x),
         {"number": 2.5, "shift": -1},
     ),
     "multiply_add": Op(
-        lambda a, b, c: _once(lambda p, q, r: p * q + r, a, b, c),
+        lambda a, b, c: once(lambda p, q, r: p * q + r, a, b, c),
         (((3, 65),) * 3, ((5, 1, 7), (33, 1), (7,))),
     ),
     "where": Op(
@@ -219,13 +182,13 @@ OPS: dict[str, Op] = {
         {"ids": "places"},
     ),
     "index_add": Op(
-        lambda x, ids, source, axis: _once(lambda p, q: p.index_add(axis, ids, q), x, source),
+        lambda x, ids, source, axis: once(lambda p, q: p.index_add(axis, ids, q), x, source),
         (((5, 65), (33,), (5, 33)), ((2, 5, 33), (9,), (2, 9, 33))),
         ({"axis": 1},),
         {"ids": "places"},
     ),
     "scatter_add": Op(
-        lambda x, ids, source, axis: _once(lambda p, q: p.scatter_add(axis, ids, q), x, source),
+        lambda x, ids, source, axis: once(lambda p, q: p.scatter_add(axis, ids, q), x, source),
         (((5, 65), (4, 33), (5, 33)), ((2, 5, 33), (2, 9, 31), (2, 9, 33))),
         ({"axis": 1},),
         {"ids": "places"},
@@ -339,3 +302,6 @@ OPS |= {
         sums_products=True,
     ),
 }  # fmt: skip
+
+
+OPS |= BACKWARD

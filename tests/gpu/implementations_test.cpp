@@ -30,6 +30,7 @@ class Calls {
       for (const int64_t columns : {pieces * vector_, pieces}) norms(columns);
     }
     products();
+    losses();
     tails();
     state_space();
     for (const int64_t width : {32, 64, 96, 128, 256}) attention(width);
@@ -106,6 +107,10 @@ class Calls {
          {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
       call(shape, [&](const Tensor& out) { ops_.activation(out, x, f); });
       call(shape, [&](const Tensor& out) { ops_.gated_activation(out, x, y, f); });
+      call(shape, [&](const Tensor& d_x) { ops_.activation_backward(d_x, x, y, f); });
+      call(shape, [&](const Tensor& d_x) {
+        ops_.gated_activation_backward(d_x, device_.allocate(storage_, shape), x, y, x, f);
+      });
     }
     const Shape scores({1, 2, 3, columns});
     const Tensor score = input(scores), mask = input({1, 1, 3, columns});
@@ -202,6 +207,7 @@ class Calls {
     const Tensor x = input(shape);
     for (const RotaryStyle style : {RotaryStyle::half, RotaryStyle::interleaved}) {
       call(shape, [&](const Tensor& out) { ops_.rotary(out, x, cos, sin, style); });
+      call(shape, [&](const Tensor& d_x) { ops_.rotary_backward(d_x, x, cos, sin, style); });
     }
   }
 
@@ -213,6 +219,22 @@ class Calls {
     call(shape, [&](const Tensor& out) { ops_.softmax(out, x); });
     const Tensor sum = device_.allocate(storage_, shape);
     call(shape, [&](const Tensor& out) { ops_.add_rms_norm(sum, out, x, y, weight, {1e-6}); });
+    const Tensor d_weight = device_.allocate(storage_, {columns});
+    call(shape, [&](const Tensor& d_x) { ops_.softmax_backward(d_x, x, y); });
+    call(shape,
+         [&](const Tensor& d_x) { ops_.rms_norm_backward(d_x, d_weight, x, weight, y, {1e-6}); });
+    call(shape, [&](const Tensor& d_x) {
+      ops_.layer_norm_backward(d_x, d_weight, d_weight, x, weight, y, 1e-5);
+    });
+  }
+
+  void losses() {
+    const Tensor logits = input({3, 70}), ids = input({3}, DType::i64);
+    const Tensor d_loss = input({1}, DType::f32);
+    call(
+        {1}, [&](const Tensor& loss) { ops_.cross_entropy(loss, logits, ids); }, DType::f32);
+    call({3, 70}, [&](const Tensor& d) { ops_.cross_entropy_backward(d, logits, ids, d_loss); });
+    call({5, 70}, [&](const Tensor& d) { ops_.embedding_backward(d, logits, ids); });
   }
 
   void products() {
@@ -283,11 +305,19 @@ class Calls {
       call({1, T, width}, [&](const Tensor& out) {
         ops_.causal_conv1d(out, columns, x, taps, bias, columns, Activation::silu);
       });
+      call({1, T, width}, [&](const Tensor& d_x) {
+        ops_.causal_conv1d_backward(d_x, device_.allocate(storage_, {width, 1, K}), {}, x, taps,
+                                    bias, x, Activation::silu);
+      });
     }
     for (const int64_t width : {C, int64_t{6}}) {  // 16-byte accesses; single elements
       const Tensor x = input({1, T, width}), gate = input({1, T, width}), weight = input({width});
       call({1, T, width}, [&](const Tensor& out) {
         ops_.gated_rms_norm(out, x, gate, weight, {1e-5, width / G});
+      });
+      call({1, T, width}, [&](const Tensor& d_x) {
+        ops_.gated_rms_norm_backward(d_x, device_.allocate(storage_, {1, T, width}), {}, x, gate,
+                                     weight, x, {1e-5, width / G});
       });
     }
     const Tensor per_head = input({H}), state = input({1, H, P, N}, DType::f32);

@@ -11,6 +11,11 @@ TEST_CASE("a formula as text has its inputs' names, its roundings and the parent
   CHECK(text_of(OpId::add, Formula::add) == "R(a + b)");
   CHECK(text_of(OpId::softcap, Formula::softcap) == "R(R(tanh(R(x / number))) * number)");
   CHECK(text_of(OpId::gated_activation, Formula::gated_gelu) == "R(R(gelu(gate)) * up)");
+  CHECK(text_of(OpId::softplus_backward, Formula::softplus_backward) ==
+        "R((d (where(x < 0, 0, x) + log1p(exp(-abs(x)))) / d x) * d_out)");
+  CHECK(text_of(OpId::gated_activation_backward, Formula::gate_backward_gelu) ==
+        "R(((d gelu(gate) / d gate) * up) * d_out)");
+  CHECK(text_of(OpId::relu_backward, Formula::relu_backward) == "R(where(x <= 0, 0, d_out))");
   CHECK(text_of(OpId::rsqrt, Formula::rsqrt) == "R(1 / sqrt(x))");
   CHECK(text_of(OpId::minimum, Formula::minimum) == "R(where(a < b, a, where(b <= a, b, a + b)))");
   CHECK(text_of(OpId::ceil, Formula::ceil) == "R(-floor(-x))");

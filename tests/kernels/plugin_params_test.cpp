@@ -72,6 +72,12 @@ TEST_CASE("a plugin is passed the axis, the offset, the groups and the bounds of
   CHECK(seen.params.scale == 2);
   CHECK(seen.more.shift == 0.5);
 
+  const auto table = noting("embedding_backward");
+  const Tensor rows = of(*table, {3, 4});
+  table->ops().embedding_backward(rows, rows, of(*table, {3}, DType::i64), 2, 1);
+  CHECK(seen.params.scale == 2);
+  CHECK(seen.more.index == 1);
+
   const auto product = noting("gemm");
   const Tensor square = of(*product, {4, 4});
   product->ops().gemm(square, square, square, square, {}, {2, 0.5, true, false, Activation::tanh});
