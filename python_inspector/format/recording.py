@@ -398,18 +398,28 @@ class Later(dict[str, Any]):
         self.update(plain(value))
 
 
+_PLAIN = {str, int, bool, type(None), Later}
+"""What JSON holds as it is."""
+
+
 def plain(value: Any, where: str = "value") -> Any:
     """`value` as JSON holds it: numbers, strings, lists, objects; non-finite numbers as strings."""
     if value is None or isinstance(value, (str, bool, int, Later)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else non_finite_name(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, (dict, Mapping)):  # dict first: the other question takes longer
+        return {
+            str(key): item if type(item) in _PLAIN else plain(item, f"{where}.{key}")
+            for key, item in value.items()
+        }
     if isinstance(value, Set):
         return [plain(item, where) for item in sorted(value)]
-    if isinstance(value, Sequence):
-        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, (list, tuple, Sequence)):
+        return [
+            item if type(item) in _PLAIN else plain(item, f"{where}[{index}]")
+            for index, item in enumerate(value)
+        ]
     if f"{type(value).__module__}.{type(value).__name__}" == "torch.dtype":
         return str(value).removeprefix("torch.")
     if isinstance(value, PurePath):

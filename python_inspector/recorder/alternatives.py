@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -16,7 +17,7 @@ from ..trace.judgement import Judgement, Output, judgement
 from ..trace.planting import Rounded
 from ..trace.replay import Again, run_as_it_is, run_rounded
 from ..trace.reruns import Reruns
-from ..trace.spread import judged
+from ..trace.spread import Judged, judged
 from .outputs import aligned
 
 
@@ -29,12 +30,41 @@ def judgement_of(
     *,
     bugs: bool,
     members: bool = True,
+    known: Judgement | None = None,
 ) -> Judgement | None:
-    """Of a call without a native block whose outputs are stored whole; None for any other."""
+    """Of a call without a native block whose outputs are stored whole; None for any other. `known`
+    has its limits, where they are known."""
     if not is_recorded_alone(block.kind) or not options.bugs:
         return None
     if reruns.simulated is None or reruns.oracle is None:
         return None
+    floating = {} if known else _floating(block, again, reruns, options)
+    if floating is None:
+        return None
+    given = reruns.given
+    rounded, free = rounded_of(reruns)
+    return judgement(
+        again,
+        block.outputs,
+        reruns.simulated,
+        floating,
+        [tensor for tensor, _ in block.inputs.values()],
+        seed,
+        bugs=bugs,
+        members=members,
+        rounded=rounded,
+        free=free,
+        undecided=reruns.undecided,
+        chooses=given is None or bool(given.events) or given.reads_values or given.leaves_torch,
+        known=known,
+    )
+
+
+def _floating(
+    block: Block, again: Again, reruns: Reruns, options: Options
+) -> dict[str, Output] | None:
+    """The outputs that have limits; None where some are not stored whole."""
+    assert reruns.simulated is not None and reruns.oracle is not None
     repeated = reruns.repeated
     if repeated is None:
         rerun = again(run_as_it_is)
@@ -52,21 +82,18 @@ def judgement_of(
         valid = block.valid.get(name)
         mask = None if valid is None else aligned(valid, axes)
         stored = r.double() + (o.double() - r.double()).float().double()
-        floating[name] = Output(r, judged(stored, axes, mask, None, r.dtype), mask)
-    rounded, free = rounded_of(reruns)
-    return judgement(
-        again,
-        block.outputs,
-        reruns.simulated,
-        floating,
-        [tensor for tensor, _ in block.inputs.values()],
-        seed,
-        bugs=bugs,
-        members=members,
-        rounded=rounded,
-        free=free,
-        undecided=reruns.undecided,
-    )
+        against = reruns.simulated.against.get(name)
+        if against is None or mask is not None or not _is_of(against, stored, axes):
+            against = judged(stored, axes, mask, None, r.dtype)
+        floating[name] = Output(r, replace(against), mask)
+    return floating
+
+
+def _is_of(against: Judged, stored: torch.Tensor, axes: Sequence[str]) -> bool:
+    """Whether samples were measured against this."""
+    scales, layout = against.scales, against.layout
+    same = layout.whole and (layout.shape, layout.axes) == (tuple(stored.shape), tuple(axes))
+    return same and scales.all_usable and torch.equal(layout.matrix(stored), scales.o)
 
 
 def rounded_of(reruns: Reruns) -> tuple[Rounded, Rounded]:

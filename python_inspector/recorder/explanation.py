@@ -90,7 +90,7 @@ def blind_spots(
 def judgement_without_members(kept: Kept) -> Judgement | None:
     """The limits of a call's outputs, kept for what else is asked of it."""
     if kept.reruns.judgement is None:
-        kept.reruns.judgement = _judgement(kept, members=False)
+        kept.reruns.judgement = _judgement(kept)
     return kept.reruns.judgement
 
 
@@ -108,7 +108,7 @@ def _is_far(judgement: Judgement, came: Mapping[str, torch.Tensor]) -> bool:
 def _with_members(kept: Kept, plain: Judgement) -> Judgement:
     """The same with its members, which are sought once."""
     if kept.with_members is None:
-        found = _judgement(kept, members=True)
+        found = _judgement(kept, plain)
         kept.with_members = found if found is not None and found.members else plain
     return kept.with_members
 
@@ -119,7 +119,8 @@ def _is_narrow(kept: Kept) -> bool:
     return any(stack.dtype in NARROW for stack in outputs.values())
 
 
-def _judgement(kept: Kept, *, members: bool) -> Judgement | None:
+def _judgement(kept: Kept, plain: Judgement | None = None) -> Judgement | None:
+    """Without members; with them where those limits are there."""
     return judgement_of(
         kept.block,
         kept.again,
@@ -127,7 +128,8 @@ def _judgement(kept: Kept, *, members: bool) -> Judgement | None:
         Options(),
         kept.checkpoint.id,
         bugs=False,
-        members=members,
+        members=plain is not None,
+        known=plain,
     )
 
 

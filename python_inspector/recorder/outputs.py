@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -126,7 +127,8 @@ class OutputStore:
                 known = simulated.spreads.get(name)
                 if known and name in simulated.ill:
                     set_aside(simulated.ill[name])
-                return known or self.spreads.of(recorded, axes, mask, stack, kinds, set_aside)
+                keep = functools.partial(simulated.against.__setitem__, name)
+                return known or self.spreads.of(recorded, axes, mask, stack, kinds, set_aside, keep)
 
             output.simulated = self._simulated(name, values, m, simulated, spread)
         return output

@@ -16,7 +16,7 @@ import torch
 from ..format.host_copy import is_host
 from ..format.recording import Later
 from ..trace.ill_conditioned import may_be_ill, of_the_rest
-from ..trace.spread import judged, spreads_of, spreads_of_kinds
+from ..trace.spread import Judged, judged, spreads_of, spreads_of_kinds
 
 MOST = 1 << 10
 """Outputs that wait at most."""
@@ -39,10 +39,13 @@ class _Output:
     into: list[Later]
     """One for each kind of samples."""
     set_aside: SetAside | None
+    keep: Keep | None
 
 
 SetAside = Callable[[torch.Tensor], None]
 """Is called with the elements that are in ill-conditioned rows, where there are some."""
+Keep = Callable[[Judged], None]
+"""Is called with what the samples of one output alone were measured against."""
 
 
 class Spreads:
@@ -61,11 +64,12 @@ class Spreads:
         samples: torch.Tensor,
         kinds: int,
         set_aside: SetAside | None = None,
+        keep: Keep | None = None,
     ) -> list[Later]:
         """The spread entry of an output that is stored whole, for each kind of its samples; empty
         until there are enough."""
         mask = None if valid is None else valid.expand(oracle.shape).clone()  # of the run
-        output = _Output(oracle, mask, samples, [Later() for _ in range(kinds)], set_aside)
+        output = _Output(oracle, mask, samples, [Later() for _ in range(kinds)], set_aside, keep)
         kind = (samples.dtype, oracle.device, len(samples), kinds, valid is None)
         self._waiting.setdefault((axes, oracle.shape, kind), []).append(output)
         self._count += 1
@@ -107,6 +111,8 @@ def _fill(axes: tuple[str, ...], outputs: list[_Output]) -> None:
     if len(outputs) == 1:  # which may be too large for a copy
         against = judged(first.oracle, axes, first.valid, None, first.samples.dtype)
         _into(axes, first, spreads_of_kinds(against, first.samples, kinds=kinds))
+        if first.keep is not None:
+            first.keep(against)
         return
     oracles = torch.stack([output.oracle for output in outputs])
     samples = torch.stack([output.samples for output in outputs])

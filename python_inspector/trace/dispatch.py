@@ -100,6 +100,11 @@ def gradients(wanted: bool) -> Iterator[None]:
 @contextmanager
 def plain_arithmetic() -> Iterator[None]:
     """Without inference tensors, autocast, and gradients that were not asked for."""
+    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    grad = torch.is_grad_enabled() == tracks_gradients()
+    if grad and not autocast and not torch.is_inference_mode_enabled():
+        yield  # it is so already, as for hundreds of bugs
+        return
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(tracks_gradients()))

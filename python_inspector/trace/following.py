@@ -17,6 +17,9 @@ from .simulation import NARROW
 
 UNDETERMINED = 32.0
 """Noises of float32 that a last place may be, and say nothing."""
+SMALL = 1 << 16
+"""Elements of outputs that are compared, or measured, at once: a host takes as long for each
+operation as for them."""
 FEW = 8
 """One in so many elements that differ: of more, nothing but the number counts."""
 ONCE = "rounds once, at the output"
@@ -52,49 +55,92 @@ def alike_inputs(y: torch.Tensor, inputs: Sequence[torch.Tensor]) -> int:
 
 
 class Beside:
-    """Compares outputs with one model [rows, columns], in its dtype."""
+    """Compares outputs with models, each [rows, columns] in their dtype: ways to round one output,
+    the rounded model first."""
 
-    def __init__(self, layout: Layout, valid: torch.Tensor, model: torch.Tensor) -> None:
-        self._layout, self._valid = layout, valid
-        self._narrow = layout.arranged(model)
-        self._model = self._narrow.double()
-        self._missing = self._model.isnan()
-        sizes = self._model[valid & self._model.isfinite()].abs()
-        middle = float(ranked(sizes, len(sizes) // 2)) if len(sizes) else 0.0
-        self.noise = NOISE * UNIT32 * middle
-        ulp = torch.finfo(model.dtype).eps * self._model.abs()
-        small = ulp <= UNDETERMINED * self.noise
-        self._near = torch.where(small, ulp + self.noise, -1.0) if bool(small.any()) else None
+    def __init__(self, layout: Layout, valid: torch.Tensor, models: Sequence[torch.Tensor]) -> None:
+        self._valid = valid
+        self._narrow = layout.arranged(torch.stack(list(models)))
+        self._models = self._narrow.double()
+        self._missing = self._models.isnan()
+        self._lack = bool(self._missing.any())
+        sizes = self._models.abs()
+        known = valid & self._models.isfinite()
+        middles = [self._middle(it[at]) for it, at in zip(sizes, known, strict=True)]
+        self.noise = [NOISE * UNIT32 * middle for middle in middles]
+        del sizes, known
+        self._near: torch.Tensor | None = None
+        for some in self._pieces(self._models[0]):
+            self._find_near(some)
+
+    def _pieces(self, y: torch.Tensor) -> list[slice]:
+        """Ways that are compared at once: all of small outputs, one of those that fill memory."""
+        count = len(self._models)
+        if count * y.numel() <= SMALL:
+            return [slice(None)]
+        return [slice(i, i + 1) for i in range(count)]
+
+    def _find_near(self, some: slice) -> None:
+        """Of the elements that cancellation left, what of their last place says nothing."""
+        noise = self._models.new_tensor(self.noise[some])[:, None, None]
+        ulp = torch.finfo(self._narrow.dtype).eps * self._models[some].abs()
+        small = ulp <= UNDETERMINED * noise
+        if bool(small.any()):
+            if self._near is None:
+                self._near = torch.full_like(self._models, -1.0)
+            self._near[some] = torch.where(small, ulp + noise, -1.0)
+
+    @staticmethod
+    def _middle(sizes: torch.Tensor) -> float:
+        return float(ranked(sizes, len(sizes) // 2)) if len(sizes) else 0.0
 
     def other(self, y: torch.Tensor) -> torch.Tensor:
-        """The elements of y, [rows, columns] in float64, that are not the model's, but for the last
-        place of what cancellation left."""
-        other = (y != self._model) & self._valid & ~(y.isnan() & self._missing)
+        """[k, ways, rows, columns]: the elements of outputs [k, rows, columns] in float64 that are
+        not each model's, but for the last place of what cancellation left."""
+        parts = [self._other(y[:, None], some) for some in self._pieces(y)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _other(self, y: torch.Tensor, some: slice) -> torch.Tensor:
+        other = (y != self._models[some]) & self._valid
+        if self._lack:
+            other &= ~(y.isnan() & self._missing[some])
         if self._near is not None:
-            other &= ~((y - self._model).abs() <= self._near)
+            other &= ~((y - self._models[some]).abs() <= self._near[some])
         return other
 
-    def parts(self, y: torch.Tensor, other: torch.Tensor, noise: float) -> tuple[float, float]:
-        """How far one of those elements is off, and how many differ in one channel."""
-        a, m = y[other], self._narrow[other]
-        off = distances(a.to(m.dtype), m, self.noise * noise)
+    def parts(
+        self, way: int, y: torch.Tensor, other: torch.Tensor, noise: float
+    ) -> tuple[float, float]:
+        """How far one of those elements of an output is off, and how many differ in one channel."""
+        a, m = y[other], self._narrow[way][other]
+        off = distances(a.to(m.dtype), m, self.noise[way] * noise)
         columns = other.nonzero()[:, 1]
         pairs = torch.stack([columns.double(), m.double(), a], 1)
         pairs = pairs[~pairs.isnan().any(1)].unique(dim=0)
         crowd = torch.bincount(pairs[:, 0].long()).max() if len(pairs) else 0
         return float(off.max()) if off.numel() else 0.0, float(crowd)
 
-    def places(self, y: torch.Tensor) -> list[int]:
-        """The first of those elements, and the one that is furthest off; -1 where there is none."""
-        at = self.other(y).flatten().nonzero()[:, 0]
-        if not len(at):
-            return [-1, -1]
-        a, m = (t.flatten()[at] for t in (y, self._narrow))
-        off = distances(a.to(m.dtype), m, self.noise)
-        return [int(at[0]), int(at[off.argmax()])]
+    def places(self, y: torch.Tensor) -> list[list[int]]:
+        """For each way the first of those elements of an output, and the one that is furthest off;
+        -1 where there is none."""
+        found = []
+        for way, other in enumerate(self.other(y[None])[0]):
+            at = other.flatten().nonzero()[:, 0]
+            if not len(at):
+                found.append([-1, -1])
+                continue
+            a, m = (t.flatten()[at] for t in (y, self._narrow[way]))
+            off = distances(a.to(m.dtype), m, self.noise[way])
+            found.append([int(at[0]), int(at[off.argmax()])])
+        return found
 
-    def moves(self, other: Beside) -> float:
-        """How far another way's roundings move an element of this model."""
-        a, m = other._narrow[self._valid], self._narrow[self._valid]
-        off = distances(a, m, self.noise)
-        return float(off.max()) if off.numel() else 0.0
+    def moves(self) -> torch.Tensor:
+        """How far each way's roundings move an element of the first model: [ways] in float64."""
+        first = self._narrow[0][self._valid]
+        if not first.numel():
+            return self._models.new_zeros(len(self._models))
+        parts = [
+            distances(self._narrow[some, self._valid], first, self.noise[0]).amax(-1)
+            for some in self._pieces(first)
+        ]
+        return torch.cat(parts)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from .. import native
+from ..format.host_copy import is_host
 from ..format.recording import as_number, plain
-from .following import FEW, ONCE, Beside, Way, alike_inputs
+from .following import FEW, ONCE, SMALL, Beside, Way, alike_inputs
 from .gate_statistics import Scales, group_sums
 from .group_gains import gain_families
 from .simulation import NARROW
@@ -29,6 +30,11 @@ CERTAIN = 1e9
 """The margin of what no rounding explains: NaN where the reference has a number, another choice."""
 NEARLY = 1.01
 """Of a limit that the judge of files may have a little wider, for other sums."""
+_OF_NO_WAY = (
+    "_error_of_r", "_valid_rows", "_kappas", "_groups", "_alike", "_gains",
+    "_is_ordinary",
+)  # fmt: skip
+"""What Gates keep that is the same for all ways to round."""
 _NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
@@ -50,6 +56,12 @@ class Gates:
     inputs: Sequence[torch.Tensor] = ()
     members: Sequence[Way] = ()
     """Of a 16-bit output: other ways to round that its bits may follow. Set before it is asked."""
+
+    def with_members(self, members: Sequence[Way]) -> Gates:
+        """The same, with other ways to round; what does not hang on those is not made again."""
+        new = replace(self, members=members)
+        vars(new).update({name: vars(self)[name] for name in _OF_NO_WAY if name in vars(self)})
+        return new
 
     def margin(self, y: torch.Tensor) -> float:
         """The largest statistic / limit over the gates; at most 1 passes."""
@@ -85,7 +97,7 @@ class Gates:
     @functools.cached_property
     def margin_of_r(self) -> float:
         """Of the reference itself."""
-        return self.margin(self.r)
+        return min(self._limits.judge(self._known[0])["margin"], CERTAIN)
 
     def bits(self) -> Sequence[Any]:
         """Of simulated kernels that round as the reference does, or truncate."""
@@ -150,9 +162,9 @@ class Gates:
         return ways
 
     @functools.cached_property
-    def _beside(self) -> list[Beside]:
+    def _beside(self) -> Beside:
         layout, valid = self.scales.layout, self._valid_rows
-        return [Beside(layout, valid, way.values) for way in self._ways]
+        return Beside(layout, valid, [way.values for way in self._ways])
 
     @functools.cached_property
     def _kappas(self) -> dict[str, torch.Tensor]:
@@ -198,99 +210,145 @@ class Gates:
     @functools.cached_property
     def _limits(self) -> native.Limits:
         limits = self._described
-        alike = alike_inputs(self.m, self.inputs) if limits.counts_alike else 0
-        values = [torch.tensor([alike], device="cpu")]
+        alike = self._alike if limits.counts_alike else 0
+        values = [torch.tensor([alike], device="cpu"), self._gains]
+        if self._ways:
+            values.append(self._beside.moves().cpu())
+        limits.set(torch.cat([value.double() for value in (*values, self._known.flatten())]))
+        return limits
+
+    @functools.cached_property
+    def _alike(self) -> int:
+        return alike_inputs(self.m, self.inputs)
+
+    @functools.cached_property
+    def _gains(self) -> torch.Tensor:
+        """What the gains of groups are measured in, one family after the other."""
+        values = [torch.empty(0, dtype=torch.float64, device="cpu")]
         for gains in gain_families(self.scales).values():
             values += [gains.size, gains.alike, gains.level, gains.rows]
-        if self._ways:
-            first = self._beside[0]
-            moves = [first.moves(it) for it in self._beside]
-            values.append(torch.tensor(moves, dtype=torch.float64, device="cpu"))
-        values += [self._record(y) for y in (self.r, *(way.values for way in self._ways))]
-        limits.set(torch.cat([value.cpu().double() for value in values]))
-        return limits
+        return torch.cat([value.cpu().double() for value in values])
+
+    @functools.cached_property
+    def _known(self) -> torch.Tensor:
+        """The records of the reference, and of each way to round."""
+        return self._records([self.r, *(way.values for way in self._ways)])
 
     def _record(self, y: torch.Tensor, *, places: bool = False) -> torch.Tensor:
         """What is measured of an output, on the host, in the order that the judge says; with the
         `places` of what is worst where that is asked for."""
         figures: dict[str, Any] = {}
         if wrong := self._wrong_classes(y):
-            figures = {"wrong": [wrong]}
+            figures = {"wrong": torch.tensor([[wrong]], device="cpu")}
         else:
-            values = self.scales.layout.arranged(y).double()
-            figures = self._errors(values, places) | {"wrong": [0]}
-            if self._ways:
-                figures["bits"] = self._bits(values)
-        parts = [
-            torch.as_tensor(figures[name], dtype=torch.float64, device="cpu")
-            if name in figures
-            else torch.zeros(count, dtype=torch.float64, device="cpu")
-            for name, count in self._described.record
-        ]
-        return torch.cat(parts)
+            figures = self._figures(self.scales.layout.arranged(y).double()[None])
+            if places:
+                self._put_places(figures, y)
+        return self._arranged(figures, 1)[0]
 
-    def _errors(self, values: torch.Tensor, places: bool) -> dict[str, Any]:
+    def _records(self, outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Those of several outputs [k, numbers]."""
+        small = is_host(self.r.device) and len(outputs) * self.r.numel() <= SMALL
+        if not small or any(self._wrong_classes(y) for y in outputs):
+            return torch.stack([self._record(y) for y in outputs])
+        values = self.scales.layout.arranged(torch.stack(list(outputs))).double()
+        return self._arranged(self._figures(values), len(outputs))
+
+    def _arranged(self, figures: Mapping[str, torch.Tensor], count: int) -> torch.Tensor:
+        parts = [
+            figures[name].double().cpu()
+            if name in figures
+            else torch.zeros(count, numbers, dtype=torch.float64, device="cpu")
+            for name, numbers in self._described.record
+        ]
+        return torch.cat(parts, 1)
+
+    def _figures(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Of outputs [k, rows, columns] without places; [k, numbers] each."""
+        figures = self._errors(values)
+        if self._ways:
+            figures["bits"] = self._bits(values)
+        return figures
+
+    def _errors(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
         scales, off = self.scales, self._off(values)
         squares, along = off.square(), (off * scales.known).sum(-2)
-        errors = {
-            family: scales.group_errors(group_sums(squares, family, scales.layout), family)
-            for family in scales.families()
-        }
+        out = {}
+        for family in scales.families():
+            sums = group_sums(squares, family, scales.layout)
+            out[family] = self._worst(family, scales.group_errors(sums, family))
         elements = scales.quotient(off.abs_(), scales.element, "element")
-        figures = torch.stack(
-            [
-                scales.quotient(squares.sum(), scales.whole, "tensor").sqrt(),
-                elements.amax(),
-                scales.quotient(along.sum(), scales.whole, "tensor"),
-                *(number for it in errors.items() for number in self._worst(*it)),
-            ]
-        ).tolist()
-        out = {"tensor": figures[:1], "element": figures[1:2], "gain": figures[2:3]}
-        for i, family in enumerate(errors):
-            value, normalised, there, kappa = figures[3 + 4 * i : 7 + 4 * i]
-            at = self._worst_at(family, errors[family]) if places else -1
-            out[family] = [value, normalised, at, there, kappa]
-        at = int(elements.argmax()) if places else -1
-        return out | {"element at": [at], "energy": squares.sum(-2), "along": along}
+        out |= {
+            "tensor": scales.quotient(squares.sum((-2, -1)), scales.whole, "tensor").sqrt(),
+            "element": elements.amax((-2, -1)),
+            "gain": scales.quotient(along.sum(-1), scales.whole, "tensor"),
+        }
+        out |= {name: out[name][:, None] for name in ("tensor", "element", "gain")}
+        return out | {
+            "element at": torch.full_like(out["element"], -1),
+            "energy": squares.sum(-2),
+            "along": along,
+        }
+
+    def _put_places(self, figures: dict[str, torch.Tensor], y: torch.Tensor) -> None:
+        """Where the largest errors of one output are, in its figures."""
+        scales = self.scales
+        off = self._off(scales.layout.arranged(y).double())
+        for family in scales.families():
+            sums = group_sums(off.square(), family, scales.layout)
+            figures[family][0, 2] = self._worst_at(family, scales.group_errors(sums, family))
+        elements = scales.quotient(off.abs_(), scales.element, "element")
+        figures["element at"][0, 0] = int(elements.argmax())
 
     def _off(self, values: torch.Tensor) -> torch.Tensor:
         """How far elements are off that count: what is not finite, and rightly so, is not."""
         counts = self.scales.usable & values.isfinite()
         return torch.where(counts, values - self.scales.o, 0.0)
 
-    def _worst(self, family: str, errors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The largest error, that over kappa, and the group's own error and kappa there."""
-        value, kappas = errors.amax(), self._kappas[family]
+    def _worst(self, family: str, errors: torch.Tensor) -> torch.Tensor:
+        """Of [k, groups] the largest error, that over kappa, the place for where that is, the
+        group's own error and kappa there."""
+        value, kappas = errors.amax(-1), self._kappas[family]
+        nowhere = torch.full_like(value, -1)
         if not len(kappas):
-            return value, value, value, torch.ones_like(value)
+            return torch.stack([value, value, nowhere, value, torch.ones_like(value)], -1)
         if len(kappas) == 1:
-            return value, value / kappas[0], value, kappas[0]
-        sizes = self.scales.group_sizes(family)
-        at = (errors / kappas).masked_fill(sizes == 0, -1.0).argmax()
-        return value, errors[at] / kappas[at], errors[at], kappas[at]
+            kappa = kappas.expand_as(value)
+            return torch.stack([value, value / kappa, nowhere, value, kappa], -1)
+        at = self._shares(family, errors).argmax(-1)
+        there, kappa = errors.gather(-1, at[:, None])[:, 0], kappas[at]
+        return torch.stack([value, there / kappa, nowhere, there, kappa], -1)
 
     def _worst_at(self, family: str, errors: torch.Tensor) -> int:
-        sizes = self.scales.group_sizes(family)
+        return int(self._shares(family, errors).argmax())
+
+    def _shares(self, family: str, errors: torch.Tensor) -> torch.Tensor:
+        """Errors over kappa, of groups that do not count less than of any other."""
         kappas = self._kappas[family]
         shares = errors / kappas if len(kappas) > 1 else errors
-        return int(shares.masked_fill(sizes == 0, -1.0).argmax())
+        return shares.masked_fill(self.scales.group_sizes(family) == 0, -1.0)
 
-    def _bits(self, values: torch.Tensor) -> list[float]:
-        others = [beside.other(values) for beside in self._beside]
-        counts = torch.stack([other.sum() for other in others]).tolist()
-        out: list[float] = []
-        for i, (beside, other, differ) in enumerate(zip(self._beside, others, counts, strict=True)):
-            few = differ <= values.numel() // FEW
-            parts = (0.0, 0.0)
-            if few and differ:
-                parts = beside.parts(values, other, self._described.noise[i])
-            out += [differ, float(few), *parts]
-        return out
+    def _bits(self, values: torch.Tensor) -> torch.Tensor:
+        """Of outputs [k, rows, columns]: four numbers for each way to round."""
+        beside, most = self._beside, values[0].numel() // FEW
+        other = beside.other(values)
+        counts = other.sum((-2, -1)).tolist()
+        rows = []
+        for i, of_output in enumerate(counts):
+            row: list[float] = []
+            for way, differ in enumerate(of_output):
+                few, parts = differ <= most, (0.0, 0.0)
+                if few and differ:
+                    noise = self._described.noise[way]
+                    parts = beside.parts(way, values[i], other[i, way], noise)
+                row += [differ, float(few), *parts]
+            rows.append(row)
+        return torch.tensor(rows, dtype=torch.float64, device="cpu")
 
     def _places_of_bits(self, y: torch.Tensor) -> list[list[int]]:
         """For each way to round where the first element differs, and where one does the most."""
         values = self.scales.layout.arranged(y).double()
-        return [beside.places(values) for beside in self._beside] if self._ways else []
+        return self._beside.places(values) if self._ways else []
 
     @functools.cached_property
     def _is_ordinary(self) -> bool:

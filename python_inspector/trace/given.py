@@ -9,6 +9,7 @@ reference; a Replay hands them out in the same order to another run of the same 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -276,7 +277,7 @@ def is_opaque(
     func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], unliftable: set[Any]
 ) -> bool:
     """Whether nothing is known of how the operation computes."""
-    if func in unliftable:
+    if unliftable and func in unliftable:
         return True
     if is_grouped(func):
         return False
@@ -284,11 +285,20 @@ def is_opaque(
         return not can_decompose(func)
     if func is aten.view.dtype:
         return args[0].dtype.is_floating_point and not reads_bits_of_codes(func, args)
-    if quantises(func, args, kwargs) or moves_codes(func, args, kwargs):
+    if not _takes_a_dtype(func):
         return False
     operands = list(operands_of(args, kwargs))
-    makes = any(isinstance(v, torch.dtype) and v in QUANTISED for v in operands)
-    return makes and any(_is_tensor(v) and v.dtype not in QUANTISED for v in operands)
+    if not any(isinstance(v, torch.dtype) and v in QUANTISED for v in operands):
+        return False
+    if quantises(func, args, kwargs) or moves_codes(func, args, kwargs):
+        return False
+    return any(_is_tensor(v) and v.dtype not in QUANTISED for v in operands)
+
+
+@functools.cache
+def _takes_a_dtype(func: OpOverload) -> bool:
+    """Whether it may make codes: what is given no dtype has a float's, or that of its operands."""
+    return any("ScalarType" in str(argument.real_type) for argument in func._schema.arguments)
 
 
 def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
 from .following import Way
 from .gates import Gates
 from .ill_conditioned import of_the_rest, without
-from .members import Member, members_of
+from .members import Member, Tries, members_of
 from .open_choices import Open
 from .planting import (
     MOST_BUGS,
@@ -27,6 +27,9 @@ from .spread import Judged, Outputs, Simulated, spreads_of_kinds
 
 RUNS_FOR_MEMBERS = 180
 """Of the code, to find the members of its outputs: two dozen ways, nine of them simulated."""
+AT_ONCE = 1 << 16
+"""Elements of all operations of a call whose ways to round are tried in one run: a host takes as
+long for a small tensor as for a number."""
 
 
 @dataclass
@@ -59,16 +62,20 @@ def judgement(
     rounded: Rounded = run_rounded,
     free: Rounded = run_rounded,
     undecided: Mapping[str, Open] | None = None,
+    chooses: bool = True,
+    known: Judgement | None = None,
 ) -> Judgement:
     """Members and planted bugs of a call whose outputs are stored whole.
 
     `simulated` are its simulated kernels, `floating` its outputs that have limits, `inputs` the
     tensors that a recording stores as its inputs. Members are sought where they are wanted and that
     is affordable, bugs planted where they are wanted, too. `rounded` runs follow the reference's
-    choices, `free` ones make their own; `undecided` are choices of which any is right.
+    choices, `free` ones make their own; `undecided` are choices of which any is right. `chooses`:
+    what the code does may hang on values. `known` is a judgement without members and bugs, whose
+    limits these are.
     """
-    result = Judgement()
-    for name, output in floating.items():
+    result = Judgement(gates=dict(known.gates) if known else {})
+    for name, output in floating.items() if known is None else ():
         stack = simulated.stacks[name]
         kinds = 1 + simulated.truncates
         entries, ill = simulated.spreads.get(name), simulated.ill.get(name)
@@ -86,12 +93,14 @@ def judgement(
         result.gates[name] = Gates(
             scales, output.r, stack[0], spread, valid, narrow, traced, inputs
         )
-    listing = listing_of(again, seed, rounded) if members or bugs else Listing()
+    listing = listing_of(again, seed, rounded, bugs=bugs) if members or bugs else Listing()
     if members and listing.work <= WORK // RUNS_FOR_MEMBERS:
-        result.members = members_of(again, outputs, simulated, result.gates, seed, rounded)
+        at_once = not chooses and not listing.reads and listing.work <= AT_ONCE
+        tries = Tries(listing.points, at_once)
+        result.members = members_of(again, outputs, simulated, result.gates, seed, tries, rounded)
     for name, found in result.members.items():
         ways = [Way(member.name, member.values, member.bits) for member in found]
-        result.gates[name] = replace(result.gates[name], members=ways)
+        result.gates[name] = result.gates[name].with_members(ways)
     if bugs:
         most = min(MOST_BUGS, WORK // max(listing.work, 1))
         planted = chosen(listing.bugs, most, seed)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ from .gates import Gates
 from .planting import Rounded
 from .replay import Again, run_rounded
 from .simulation import NARROW, Normals, Simulation, TooLargeError
-from .sites import Seen, Site, Walk, under
+from .sites import Site
 from .spread import Outputs, Simulated, stack_of, summaries
 
 MOST_MEMBERS = 9
@@ -63,29 +62,14 @@ class Member:
     """Mean, deviation and largest count of elements that simulated kernels have otherwise."""
 
 
-class _Points(Walk):
-    """Which operation of the code each entry of the list of operations comes from."""
+@dataclass(frozen=True)
+class Tries:
+    """Where a call rounds to 16 bits, and how ways to round it are tried."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__()
-        self._operations = simulation.operations
-        self.sites: dict[int, Site] = {}
-
-    def visit(self, seen: Seen) -> Any:
-        first = len(self._operations)
-        result = seen.run()
-        for place in range(first, len(self._operations)):
-            self.sites[place] = seen.site
-        return result
-
-
-def points_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> dict[int, Site]:
-    """The roundings to 16 bits of a call, by place in its list of operations."""
-    simulation = Simulation(0, Normals(seed))
-    points = _Points(simulation)
-    again(under(rounded(simulation), lambda: points))
-    narrow = {i for i, e in enumerate(simulation.operations) if e["stores"] in ("f16", "bf16")}
-    return {place: site for place, site in points.sites.items() if place in narrow}
+    points: Mapping[int, Site]
+    """By place in its list of operations."""
+    at_once: bool = False
+    """All in one run: the code does the same whatever its values are, and its tensors are small."""
 
 
 def ways_of(points: Mapping[int, Site], others: Collection[int] = ()) -> list[Kept]:
@@ -118,6 +102,7 @@ def members_of(
     simulated: Simulated,
     gates: Mapping[str, Gates],
     seed: str,
+    tries: Tries,
     rounded: Rounded = run_rounded,
 ) -> dict[str, list[Member]]:
     """The members of each 16-bit output."""
@@ -127,32 +112,36 @@ def members_of(
     narrow = [k for k in narrow if k in gates]
     if not narrow:
         return {}
-    points = points_of(again, seed, rounded)
-    tried: dict[Kept, dict[str, torch.Tensor]] = {}
-    ways: dict[str, list[Kept]] = {}
+    points, call = tries.points, Call(again, outputs, rounded, seed)
+    own: dict[str, list[Kept]] = {}
     for name in narrow:
-        own = {place: points[place] for place in simulated.places_of(name) if place in points}
-        for way in (of_output := ways_of(own, points)):
-            if way not in tried:
-                simulation = Simulation(0, Normals(seed), kept=way.kept)
-                stacks = _outputs(again, outputs, rounded, simulation)
-                tried[way] = {k: stacks[k][0] for k in narrow}
-        ways[name] = _distinct([(way, tried[way][name]) for way in of_output], gates[name])
+        places = simulated.places_of(name)
+        own[name] = ways_of({place: points[place] for place in places if place in points})
+    last = {max(simulated.places_of(name), default=-1) for name in narrow}
+    scaled = _scaled(frozenset(points) - last)
+    every = list(dict.fromkeys(way for of_output in own.values() for way in of_output))
+    tried = call.at_once([*every, *scaled]) if tries.at_once else {}
+    for way in every:
+        if way not in tried:
+            tried[way] = call.alone(way, narrow)
+    ways = {
+        name: _distinct([(way, tried[way][name]) for way in own[name]], gates[name])
+        for name in narrow
+    }
     needed = {way.name: way for chosen in ways.values() for way in chosen}
     found: dict[str, list[Member]] = {name: [] for name in narrow}
     for way in needed.values():
-        stacks = _simulated(again, outputs, rounded, way, simulated.runs, seed)
+        stacks = call.simulated(way, simulated.runs)
         for name in narrow:
             if way in ways[name] and gates[name].tensor_no_less_accurate(stacks[name][0]):
                 differ = gates[name].scales.differing(stacks[name][1:], stacks[name][:1])
                 (figures,) = summaries({"bits": differ})
                 found[name].append(Member(way.name, stacks[name][0], figures["bits"]))
-    last = {max(simulated.places_of(name), default=-1) for name in narrow}
-    for way in _scaled(frozenset(points) - last):
-        stacks = _simulated(again, outputs, rounded, way, 0, seed)
+    for way in scaled:
+        values = tried[way] if way in tried else call.alone(way, narrow)
         for name in narrow:
-            if gates[name].tensor_no_less_accurate(stacks[name][0]):
-                found[name].append(Member(way.name, stacks[name][0], NO_OTHERS))
+            if gates[name].tensor_no_less_accurate(values[name]):
+                found[name].append(Member(way.name, values[name], NO_OTHERS))
     return {name: members for name, members in found.items() if members}
 
 
@@ -165,26 +154,42 @@ def _scaled(inside: frozenset[int]) -> list[Kept]:
     ]
 
 
-def _simulated(
-    again: Again, outputs: Outputs, rounded: Rounded, way: Kept, runs: int, seed: str
-) -> dict[str, torch.Tensor]:
-    """Fewer kernels where so many do not fit."""
-    while True:
-        normals = Normals(f"{seed} {way.name}")
-        simulation = Simulation(runs, normals, kept=way.kept, scale=way.scale)
-        try:
-            return _outputs(again, outputs, rounded, simulation)
-        except TooLargeError:
-            runs = max(1, runs // 2)
+@dataclass(frozen=True)
+class Call:
+    """A call that is run with some roundings left out."""
 
+    again: Again
+    outputs: Outputs
+    rounded: Rounded
+    seed: str
 
-def _outputs(
-    again: Again, outputs: Outputs, rounded: Rounded, simulation: Simulation
-) -> dict[str, torch.Tensor]:
-    """The stack of each output, in its dtype: what is kept wide inside is rounded here."""
-    rerun = again(rounded(simulation))
-    named = outputs(rerun.result, rerun.twin)
-    return {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
+    def alone(self, way: Kept, names: Collection[str]) -> dict[str, torch.Tensor]:
+        """What such a kernel gives, in a run of its own."""
+        simulation = Simulation(0, Normals(self.seed), kept=way.kept, scale=way.scale)
+        stacks = self._stacks(simulation)
+        return {name: stacks[name][0] for name in names}
+
+    def at_once(self, ways: Sequence[Kept]) -> dict[Kept, dict[str, torch.Tensor]]:
+        """What kernels give that round in each of these ways, in one run."""
+        stacks = self._stacks(Simulation(0, Normals(self.seed), ways=ways))
+        return {
+            way: {name: stack[i] for name, stack in stacks.items()} for i, way in enumerate(ways, 1)
+        }
+
+    def simulated(self, way: Kept, runs: int) -> dict[str, torch.Tensor]:
+        """The same kernel, and so many simulated ones like it; fewer where so many do not fit."""
+        while True:
+            normals = Normals(f"{self.seed} {way.name}")
+            try:
+                return self._stacks(Simulation(runs, normals, kept=way.kept, scale=way.scale))
+            except TooLargeError:
+                runs = max(1, runs // 2)
+
+    def _stacks(self, simulation: Simulation) -> dict[str, torch.Tensor]:
+        """Of each output, in its dtype: what is kept wide inside is rounded here."""
+        rerun = self.again(self.rounded(simulation))
+        named = self.outputs(rerun.result, rerun.twin)
+        return {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
 
 
 def _distinct(tried: Sequence[tuple[Kept, torch.Tensor]], gates: Gates) -> list[Kept]:

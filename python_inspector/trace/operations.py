@@ -45,14 +45,21 @@ def is_number(dtype: torch.dtype | None) -> bool:
     return dtype is not None and (dtype.is_floating_point or dtype.is_complex)
 
 
-def tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors(value: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
-        yield value
+        found.append(value)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from tensors(item)
+            _collect(item, found)
     elif isinstance(value, dict):
-        yield from tensors(list(value.values()))
+        for item in value.values():
+            _collect(item, found)
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from ..format.axes import Named
@@ -23,7 +24,7 @@ from .gates import CERTAIN, Gates
 from .open_choices import Open
 from .replay import Again, Runner, run_rounded
 from .simulation import Normals, Simulation
-from .sites import Seen, Walk, place_of_call, under
+from .sites import Seen, Site, Walk, place_of_call, under
 from .spread import Outputs
 
 MOST_BUGS = 40
@@ -79,19 +80,40 @@ class Listing(Walk):
     """Every bug that an operation of a call can have, and how many elements a run computes."""
 
     def __init__(
-        self, rules: Sequence[tuple[str, Rule]] = tuple(RULES.items()), *, places: bool = False
+        self,
+        rules: Sequence[tuple[str, Rule]] = tuple(RULES.items()),
+        *,
+        places: bool = False,
+        operations: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """With `places` bugs know the line of code that calls their operation."""
+        """With `places` bugs know the line of code that calls their operation. `operations` is the
+        list that a rounded run makes meanwhile."""
         super().__init__()
         self._rules = rules
         self._places = places
+        self._operations = operations
         self.bugs: list[Bug] = []
         self.work = 0
+        self.reads = False
+        """Whether the code has a value of a tensor, and may do by it what comes next."""
+        self._sites: dict[int, Site] = {}
+
+    @property
+    def points(self) -> dict[int, Site]:
+        """The roundings to 16 bits, by place in the list of operations."""
+        narrow = {i for i, it in enumerate(self._operations) if it["stores"] in ("f16", "bf16")}
+        return {place: site for place, site in self._sites.items() if place in narrow}
+
+    def form(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self.reads = self.reads or func is torch.ops.aten._local_scalar_dense.default
+        return super().form(func, args, kwargs)
 
     def visit(self, seen: Seen) -> Any:
         if self._places:
             seen.place = place_of_call()
+        first = len(self._operations)
         seen.result = seen.run()
+        self._sites.update(dict.fromkeys(range(first, len(self._operations)), seen.site))
         self.bugs.extend(bugs_of(seen, self._rules))
         self.work += sum(t.numel() for t in tree_leaves(seen.result) if isinstance(t, torch.Tensor))
         return seen.result
@@ -110,9 +132,14 @@ Rounded = Callable[[Simulation], Runner]
 """Makes the runner of a simulation: run_rounded, or one that follows given choices."""
 
 
-def listing_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> Listing:
-    listing = Listing()
-    again(under(rounded(Simulation(0, Normals(seed))), lambda: listing))
+def listing_of(
+    again: Again, seed: str, rounded: Rounded = run_rounded, *, bugs: bool = True
+) -> Listing:
+    """Of a call's rounded model; `bugs`: whether they are wanted, too."""
+    simulation = Simulation(0, Normals(seed))
+    rules = tuple(RULES.items()) if bugs else ()
+    listing = Listing(rules, operations=simulation.operations)
+    again(under(rounded(simulation), lambda: listing))
     return listing
 
 

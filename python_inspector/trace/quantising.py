@@ -48,10 +48,10 @@ def casts_in_place(func: OpOverload, args: Sequence[Any]) -> bool:
 
 def moves_codes(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a result of codes is made of codes, and nothing is rounded."""
-    name = func._schema.name.partition("::")[2].rstrip("_")
-    if name in MAKERS or not any(True for _ in tensors((args, kwargs))):
+    name, given = func._schema.name.partition("::")[2].rstrip("_"), tensors((args, kwargs))
+    if name in MAKERS or not given:
         return True
-    floats = (t.dtype for t in tensors((args, kwargs)) if t.is_floating_point())
+    floats = (t.dtype for t in given if t.is_floating_point())
     return name in MOVES and all(dtype in QUANTISED for dtype in floats)
 
 

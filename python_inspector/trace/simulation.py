@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -44,6 +44,17 @@ class TooLargeError(RuntimeError):
     """A stack of samples would exceed the limit: simulate fewer kernels at once."""
 
 
+class Way(Protocol):
+    """Which operations a kernel keeps in float32, by their place in the list; rounded at a scale,
+    if that is not 0."""
+
+    @property
+    def kept(self) -> Collection[int]: ...
+
+    @property
+    def scale(self) -> float: ...
+
+
 @dataclass
 class Simulation:
     """How a rounded run is made, and what it noted."""
@@ -61,6 +72,8 @@ class Simulation:
     """Operations, by their place in the list, whose 16-bit results stay in float32."""
     scale: float = 0.0
     """Those are rounded at this scale; 0: not at all."""
+    ways: Sequence[Way] = ()
+    """Further rows, without noise, which keep what each of them says."""
     operations: list[dict[str, Any]] = field(default_factory=list)
     """What the run computed, in order, as the recording lists it."""
     plain: bool = True
@@ -79,21 +92,29 @@ class Simulation:
         rows = slice(1, 1 + self.runs)
         self._nearest = Samples(rows, self.runs, self.normals, self.plain)
         own = self.normals.again() if self.runs else self.normals
-        self._truncating = Samples(slice(1 + self.runs, self.rows), self.truncating, own)
+        rows = slice(1 + self.runs, 1 + self.runs + self.truncating)
+        self._truncating = Samples(rows, self.truncating, own)
 
     @property
     def rows(self) -> int:
         """Rows of a stack: the rounded model, then the simulated kernels."""
-        return 1 + self.runs + self.truncating
+        return 1 + self.runs + self.truncating + len(self.ways)
 
     def samples(self, truncating: bool | None = None) -> list[Samples]:
         """The simulated kernels: all, those whose products truncate, or those whose do not."""
-        every = {False: self._nearest, True: self._truncating}
-        return [it for kind, it in every.items() if it.count and truncating in (None, kind)]
+        found = []
+        if self._nearest.count and truncating is not True:
+            found.append(self._nearest)
+        if self._truncating.count and truncating is not False:
+            found.append(self._truncating)
+        return found
 
     def keeps(self, dtype: torch.dtype) -> bool:
         """Whether the operation at hand does not round to this dtype."""
-        return dtype in NARROW and len(self.operations) in self.kept
+        if dtype not in NARROW:
+            return False
+        place = len(self.operations)
+        return place in self.kept or any(place in way.kept for way in self.ways)
 
     def check(self, elements: int, device: torch.device) -> None:
         limit = self.limit or stack_elements(_limit(device))
@@ -103,7 +124,21 @@ class Simulation:
     def kept_wide(self, exact: torch.Tensor, dtype: torch.dtype, stacked: bool) -> torch.Tensor:
         """A stack of a result that stays in float32."""
         wide = self.spread_out(exact if exact.dtype in FLOATS else exact.float(), stacked)
+        if self.ways:
+            return self._kept_by_ways(wide, dtype)
         return (wide * self.scale).to(dtype).to(wide.dtype) / self.scale if self.scale else wide
+
+    def _kept_by_ways(self, wide: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The same where each row keeps what its way does, and the first one nothing."""
+        place, ways = len(self.operations), self.ways
+        own = [(place in way.kept, way.scale if place in way.kept else 0.0) for way in ways]
+        form = len(own) + 1, *[1] * (wide.ndim - 1)
+        kept = wide.new_tensor(
+            [0, *(keeps and not scale for keeps, scale in own)], dtype=torch.bool
+        )
+        scales = wide.new_tensor([1.0, *(scale or 1.0 for _, scale in own)]).view(form)
+        rounded = (wide * scales).to(dtype).to(wide.dtype) / scales
+        return torch.where(kept.view(form), wide, rounded)
 
     def spread_out(self, exact: torch.Tensor, stacked: bool) -> torch.Tensor:
         """A stack that may be written to; `exact` itself where it is one."""

@@ -58,6 +58,8 @@ class Simulated:
     """By output the spread entry of each kind of kernels, where they are known already."""
     ill: dict[str, torch.Tensor] = field(default_factory=dict)
     """By output its ill-conditioned rows, which these entries are without."""
+    against: dict[str, Judged] = field(default_factory=dict)
+    """By output what they were measured against, where it is there."""
 
     def places_of(self, output: str) -> Sequence[int]:
         """Of the operations that it is made by; all where that is not known."""

@@ -10,7 +10,6 @@ here (Given.reads_values).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +41,7 @@ class _Step:
 
     def __post_init__(self) -> None:
         self.needs = {t._cdata for t in _tensors((self.args, self.kwargs))}
+        self.forms = [_form(it) for it in self.results]
 
     def run(self, changed: Mapping[int, torch.Tensor]) -> Any:
         """On what has changed."""
@@ -92,9 +92,7 @@ class Tape(Walk):
         step = self._steps[first]
         assert step.seen is not None
         changed: dict[int, torch.Tensor] = {}
-        with ExitStack() as stack:
-            for context in (aside(), unwatched(), plain_arithmetic()):
-                stack.enter_context(context)
+        with aside(), unwatched(), plain_arithmetic():
             try:
                 if not _took(step, bug.change(step.seen), changed):
                     return None
@@ -161,11 +159,11 @@ def _draws(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 def _took(step: _Step, result: Any, changed: dict[int, torch.Tensor]) -> bool:
     """Whether a step has results of the forms that it had; they take the place of those then."""
-    results = tree_leaves(result)
+    results = [result] if isinstance(result, torch.Tensor) else tree_leaves(result)
     if len(results) != len(step.results):
         return False
-    for old, new in zip(step.results, results, strict=True):
-        if not isinstance(new, torch.Tensor) or _form(new) != _form(old):
+    for old, form, new in zip(step.results, step.forms, results, strict=True):
+        if not isinstance(new, torch.Tensor) or _form(new) != form:
             return False
         changed[old._cdata] = new
     return True

@@ -101,6 +101,8 @@ class _Compared(Walk):
         return result
 
 
+_Some = tuple[torch.Tensor, torch.Tensor, torch.Tensor, "torch.Tensor | float"]
+"""Places, the numbers there and where they are none, and how far a bug's may be off."""
 Look = Callable[[Mapping[str, torch.Tensor]], Iterable[Shown]]
 """From outputs with a bug to what they show."""
 
@@ -125,6 +127,8 @@ class Trials:
         self._again, self._outputs, self._gates, self._seed = again, outputs, gates, seed
         self._undecided = undecided or {}
         self._lifted: dict[str, Named] | None = None
+        self._some: dict[str, _Some] = {}
+        """By output some of what came."""
         self._runner: Runner = run_as_it_is
         self._tape = Tape.of(again, outputs) if computes and not fixed else None
         self._right = self._tape.right if self._tape else {} if fixed else self._with(None) or {}
@@ -141,6 +145,7 @@ class Trials:
         """Any bug that the outputs which `came` may be of, with what to recognise it by, up to the
         first that gives their very values; a margin is the part of it that costs little."""
         bugs, came = self._listed(of_a_failure()), came or {}
+        self._some.clear()
         look = functools.partial(self._recognised, came)
         found = chosen(bugs, most, self._seed)
         return self._planted(found, len(bugs), deadline, look, until=functools.partial(_is, came))
@@ -187,7 +192,7 @@ class Trials:
 
     def _is_right(self) -> bool:
         return all(
-            self._gates[name].margin(y) <= 1
+            _margin_of(self._gates[name], y) <= 1
             for name, y in self._right.items()
             if name in self._gates
         )
@@ -243,15 +248,20 @@ class Trials:
     ) -> Iterator[Shown]:
         """What to recognise the bug by: the output that it changes the most, where that may have
         come of it."""
+        names = list(self._right)
+        if len(names) == 1:  # what may not have come of it need not be measured
+            names = [name for name in names if self._may_be(name, came.get(name), found[name])]
         most, furthest = 0.0, ""
-        for name, right in self._right.items():
-            y = found[name]
+        for name in names:
+            y, right = found[name], self._right[name]
             margin = self._gates[name].at_least(y) if name in self._gates else CERTAIN
             differs = margin > 1 or not same_values(y, right)
             if differs and (not furthest or margin > most):
                 most, furthest = margin, name
-        if furthest and self._may_be(furthest, came.get(furthest), found[furthest]):
-            y = found[furthest]
+        if not furthest:
+            return
+        y = found[furthest]
+        if len(self._right) == 1 or self._may_be(furthest, came.get(furthest), y):
             at = positions(y, self._right[furthest])
             yield Shown(furthest, most, at, y.flatten()[at].float())
 
@@ -259,14 +269,16 @@ class Trials:
         """Whether an output is a bug's at some of the places by which bugs are recognised."""
         if came is None or came.shape != y.shape:
             return False
-        at = first_positions(y)
-        mine = came.to(y.device).flatten()[at].to(y.dtype).double()
+        if name not in self._some:
+            at = first_positions(y)
+            mine = came.to(y.device).flatten()[at].to(y.dtype).double()
+            allowed = self._gates[name].allowed(at) if name in self._gates else 0.0
+            self._some[name] = at, mine, mine.isnan(), allowed
+        at, mine, nowhere, allowed = self._some[name]
         theirs = y.flatten()[at].double()
-        allowed = self._gates[name].allowed(at) if name in self._gates else 0.0
-        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
-        return bool((same | ((mine - theirs).abs() <= allowed)).all()) and self._explains(
-            name, came.to(y.device), y
-        )
+        same = (mine == theirs) | (nowhere & theirs.isnan())
+        same |= (mine - theirs).abs() <= allowed
+        return bool(same.all()) and self._explains(name, came.to(y.device), y)
 
     def _explains(self, name: str, came: torch.Tensor, y: torch.Tensor) -> bool:
         """Whether most of what an output is off is what the bug does: one that changes little may
@@ -294,6 +306,12 @@ class Trials:
         if name in self._gates:
             return self._gates[name].margin(y)
         return 0.0 if y.is_floating_point() or is_open(name, y, right, self._undecided) else CERTAIN
+
+
+def _margin_of(gates: Gates, y: torch.Tensor) -> float:
+    """Of what most often is the reference again."""
+    same = (y.dtype, y.shape) == (gates.r.dtype, gates.r.shape) and torch.equal(y, gates.r)
+    return gates.margin_of_r if same else gates.margin(y)
 
 
 def _is(came: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> bool:

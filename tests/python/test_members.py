@@ -12,7 +12,8 @@ from python_inspector import WrongError, check
 from python_inspector.native import judge_library
 from python_inspector.trace import members
 from python_inspector.trace.following import ONCE, alike_in_row
-from python_inspector.trace.members import SCALES, Kept, points_of, ways_of
+from python_inspector.trace.members import SCALES, Kept, ways_of
+from python_inspector.trace.planting import listing_of
 from python_inspector.trace.replay import aside, run_rounded
 from python_inspector.trace.simulation import Normals, Simulation
 from python_inspector.trace.sites import Site
@@ -180,8 +181,25 @@ def test_all_subsets_of_few_points_and_only_all_of_many() -> None:
 
 
 def test_points_are_named_as_bugs_are() -> None:
-    points = points_of(again_of(norm, *NORM), "x#0")
+    points = listing_of(again_of(norm, *NORM), "x#0").points
     assert [str(site) for site in points.values()] == ["_to_copy #1", "mul #1"]
+
+
+@pytest.mark.parametrize(("function", "args"), [(norm, NORM), (mlp, MLP), (moved, ROTARY)])
+def test_ways_tried_in_one_run_give_what_each_gives_alone(
+    function: Callable[..., torch.Tensor], args: tuple[torch.Tensor, ...]
+) -> None:
+    again = again_of(function, *args)
+    points = listing_of(again, "x#0").points
+    last = max(points)
+    scaled = [Kept(f"at {scale}", frozenset(points) - {last}, scale) for scale in SCALES]
+    ways = [*ways_of(points), *scaled]
+    call = members.Call(again, outputs, run_rounded, "x#0")
+    with aside(), torch.no_grad():
+        found = call.at_once(ways)
+        alone = {way: call.alone(way, ["out.0"]) for way in ways}
+    assert all(torch.equal(found[way]["out.0"], alone[way]["out.0"]) for way in ways)
+    assert len({tuple(found[way]["out.0"].flatten().tolist()) for way in ways}) > 5
 
 
 def test_kept_results_reach_views_moves_and_writes() -> None:
