@@ -11,6 +11,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from . import quantised as quantised
     from .api import strategies as strategies
+    from .api.attribution import attribute
     from .api.checking import check
     from .api.drawing import draw
     from .api.invariance import invariant
@@ -51,6 +52,7 @@ __all__ = [
     "What",
     "Where",
     "WrongError",
+    "attribute",
     "capture",
     "check",
     "draw",
@@ -82,6 +84,7 @@ _HOMES = {
     "What": "taps.options",
     "Where": "recorder.where",
     "WrongError": "api.verdict",
+    "attribute": "api.attribution",
     "capture": "engines.capture",
     "check": "api.checking",
     "draw": "api.drawing",

@@ -16,6 +16,7 @@ from ..errors import PlanError, UnknownModelError, UsageError
 from ..exit_codes import BAD_INPUT, INTERRUPTED, USAGE
 from ..heap import keep_freed_memory
 from ..usage import Parser, dtype
+from .attribute import add_attribute
 from .check import add_check, add_problem
 from .judge import add_formats
 from .mcp import add_mcp
@@ -112,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     fixtures.add_argument("--list", action="store_true", help="list the cases")
     fixtures.set_defaults(run=_fixtures)
     _add_ops(commands.add_parser("ops", help="record single operations, as torch has them"))
+    add_attribute(commands.add_parser("attribute", help="what each quantised weight costs"))
     _add_bugs(commands.add_parser("bugs", help="how many planted bugs a verdict kills"))
     _add_layer(commands.add_parser("layer", help="record one layer at published size"))
     text = commands.add_parser("generate", help="continue a text with the native harness")
