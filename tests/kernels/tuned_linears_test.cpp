@@ -15,6 +15,7 @@ namespace plumb {
 namespace {
 
 namespace fs = std::filesystem;
+using Catch::Contains;
 
 struct FolderOfTest {
   fs::path path = fs::temp_directory_path() / text("plumb-linears-", ::getpid());
@@ -98,13 +99,12 @@ TEST_CASE("linear: a broken file of measurements is named, with the line") {
   tuned.write(file, device);
   SECTION("a line") {
     std::ofstream(file, std::ios::app) << "bf16 16 many 11008 - onednn\n";
-    REQUIRE_THROWS_WITH(tuned.read(file, device), Catch::Matchers::ContainsSubstring(
-                                                      "linears.txt] line 2 is \"bf16 16 many"));
+    REQUIRE_THROWS_WITH(tuned.read(file, device),
+                        Contains("linears.txt] line 2 is \"bf16 16 many"));
   }
   SECTION("others may write it") {
     ::chmod(file.c_str(), 0666);
-    REQUIRE_THROWS_WITH(tuned.read(file, device),
-                        Catch::Matchers::ContainsSubstring("others may write it"));
+    REQUIRE_THROWS_WITH(tuned.read(file, device), Contains("others may write it"));
   }
 }
 
