@@ -53,6 +53,7 @@ const std::vector<Row>& rows() {
       {OpId::causal_conv1d, {"vectors", "channels", "in_product"}},
       {OpId::ssd_scan, {"chunks", "step"}},
       {OpId::gated_rms_norm, widths},
+      {OpId::quantised_linear, {"codes", "one_row", "tiles"}},
       {OpId::gated_activation, widths, functions},
       {OpId::gated_activation, {"in_product"}},
       {OpId::add_rms_norm, widths, owned},

@@ -242,6 +242,13 @@ void Ops::quantised_linear(const Tensor& out, const Tensor& x, const Tensor& cod
     require(is_code(x.dtype()) && is_floating(x.dtype()), op, "x is ", name_of(x.dtype()),
             ", with x_scales it has codes: i8, f8_e4m3 or f8_e5m2");
   }
+  if (linear.of_whole_numbers()) {
+    constexpr int64_t kMostTerms = 32768;  // so many products of 128 and 383 are in i32
+    require<Unsupported>(call.extent('K') <= kMostTerms, op, "sums of ", call.extent('K'),
+                         " products of codes, at most ", kMostTerms, " are implemented");
+    require<Unsupported>(!zeros.defined() || zeros.dtype() != DType::i32, op,
+                         "zeros is i32, with codes of x it is i8 or u8");
+  }
   require(!x_scales.defined() || is_floating(x_scales.dtype()), op, "x_scales is u8, expected a ",
           "float dtype");
   run_op<&Ops::quantised_linear>(

@@ -111,6 +111,13 @@ std::vector<ArgumentEdit> argument_edits() {
       of("alpha 1 % larger", &GemmParams::alpha, larger),
       of("c as it is", &GemmParams::beta, one_or_none),
       of("function left out", &GemmParams::function, no_function),
+      of<QuantisedParams>("other version of GPTQ",
+                          [](auto& p, auto&) {
+                            const bool first = p.layout == QuantLayout::gptq;
+                            if (first) p.layout = QuantLayout::gptq_v2;
+                            else if (p.layout == QuantLayout::gptq_v2) p.layout = QuantLayout::gptq;
+                          }),
+      of("divisor 1 % larger", &QuantizeParams::divisor, larger),
       of("eps missing", &GroupNormParams::eps, lost),
       of("one group", &GroupNormParams::groups, one_alone),
       of("padding counts, or not", &PoolParams::counts_padding, negated),

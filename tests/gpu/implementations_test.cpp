@@ -101,6 +101,7 @@ class Calls {
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 0.5, ScaleOperation::multiply); });
     windows(columns);
     products_with_more(columns);
+    quantised_products();
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 3, ScaleOperation::divide); });
     call(shape, [&](const Tensor& out) { ops_.softcap(out, x, 30); });
     for (const Activation f :
@@ -121,6 +122,21 @@ class Calls {
     const Tensor a = input({2, 9, columns}), b = input({2, 9, 33}), c = input({2, columns, 33});
     call({2, columns, 33}, [&](const Tensor& out) {
       ops_.gemm(out, a, b, c, input({33}), {0.5, 2, true, false, Activation::silu});
+    });
+  }
+
+  void quantised_products() {
+    const Tensor words = input({9, 4}, DType::i32), scales = input({9, 1}, DType::f32);
+    for (const int64_t rows : {1, 3}) {
+      call({rows, 9}, [&](const Tensor& out) {
+        ops_.quantised_linear(out, input({rows, 32}), words, scales, {}, {}, {}, {}, {},
+                              {QuantLayout::int4, {}});
+      });
+    }
+    const Tensor codes = input({9, 32}, DType::i8), x = input({3, 32}, DType::i8);
+    call({3, 9}, [&](const Tensor& out) {
+      ops_.quantised_linear(out, x, codes, scales, {}, {}, {}, input({3, 1}, DType::f32), {},
+                            {QuantLayout::int8, {}});
     });
   }
 
