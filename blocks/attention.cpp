@@ -96,7 +96,7 @@ Attention::Attended Attention::update_static(Context& ctx, const Tensor& k, cons
     return ctx.take(k.dtype(), {k.dim(0), k.dim(1), slots, head_dim});
   };
   const auto update = [&](Tensor before, const Tensor& fresh, Tensor after) {
-    if (!before.defined()) ctx.ops.device().fill(before = scratch(static_cache->slots), 0);
+    if (!before.defined()) ctx.ops.fill(before = scratch(static_cache->slots), 0);
     if (!after.defined()) after = scratch(static_cache->slots);
     const Tensor all = scratch(total);
     static_cache->update(ctx, all, after, before, fresh);

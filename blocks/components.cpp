@@ -122,7 +122,7 @@ void run_conv1d(const BlockCall& call) {
   Context& ctx = call.ctx;
   const auto rows = [&](int64_t n) { return ctx.take(x.dtype(), {x.dim(0), n, x.dim(1)}); };
   const Tensor padded = rows(tokens + padding), convolved = rows(tokens + padding);
-  ctx.ops.device().fill(padded, 0);
+  ctx.ops.fill(padded, 0);
   ctx.ops.transpose(padded.slice(1, 0, tokens), x);
   ctx.ops.causal_conv1d(convolved, {}, padded, weight, call.optional_input("bias"), {}, {});
   ctx.ops.transpose(out, convolved.slice(1, skipped, tokens + padding));

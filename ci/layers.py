@@ -22,7 +22,7 @@ from pathlib import Path
 LAYERS = ("kernels", "blocks", "harness", "tests")
 # The rooms of a layer, by the same rule: `replay` may include `judge`, never the other way.
 ROOMS = {
-    "kernels": ("core", "ops", "plugin", "oracle", "cpu", "gpu", "cuda", "hip", "emu"),
+    "kernels": ("core", "ops", "gradients", "plugin", "oracle", "cpu", "gpu", "cuda", "hip", "emu"),
     "harness": (
         "io", "process", "recording", "judge", "result", "execution", "trace", "referee", "ops",
         "replay", "model", "chain", "run", "report", "bench", "capi", "cli",

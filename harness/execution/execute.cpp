@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "blocks/backward.h"
 #include "kernels/core/error.h"
 #include "kernels/plugin/plugin_device.h"
 
@@ -13,6 +14,8 @@ namespace {
 // What transformers computes in float32 whatever the model's dtype: a state space's states, and
 // its output for a sequence.
 bool stays_f32(const Checkpoint& checkpoint, const std::string& name) {
+  const std::string_view forward = forward_of(checkpoint.block);
+  if (!forward.empty()) return false;  // gradients, in the dtype of the recorded run alone
   if (checkpoint.block == "ssd_scan") {
     return name.starts_with("state_") ||
            (name == "y" && checkpoint.params.string("form") == "chunk");
@@ -118,7 +121,9 @@ Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
   const DeviceCounters before = device.counters().value_or(DeviceCounters{});
   const auto start = std::chrono::steady_clock::now();
   try {
-    block.run({ctx, checkpoint.params, weights, placed.inputs, placed.outputs});
+    const blocks::BlockCall call{ctx, checkpoint.params, weights, placed.inputs, placed.outputs};
+    if (forward_of(checkpoint.block).empty()) block.run(call);
+    else blocks::run_backward(block, call);
     out.counters = device.counters().value_or(DeviceCounters{}) - before;
     device.synchronize();
   } catch (...) {

@@ -9,6 +9,7 @@
 #include "harness/referee/explain.h"
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
+#include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
 #include "harness/replay/recording_alone.h"
 #include "harness/trace/asked_contract.h"
@@ -46,6 +47,14 @@ std::string cause_of_difference(uint8_t memory, const std::function<bool()>& rep
   if (memory == kNaNs) return " (the same)";
   if (repeats()) return " (memory filled with zeros: an uninitialised read)";
   return " (zeros), and between runs with equal memory: not deterministic";
+}
+
+// Of the block with its fused ops as their parts.
+std::string words_on_parts(Status status) {
+  const bool passes = status == Status::pass || status == Status::blind;
+  return text("composed (--no-fuse): ", name_of(status),
+              passes ? "  -> look at a fused op, not a primitive"
+                     : "  -> look at a primitive, not a fusion");
 }
 
 }  // namespace
@@ -88,11 +97,15 @@ void CheckpointRun::stage(const std::function<void()>& work) {
 
 void CheckpointRun::prepare() {
   stage([&] {
-    block_ = blocks::find_block(checkpoint_.block);
+    block_ = blocks::find_block(is_backward() ? forward_of(checkpoint_.block) : checkpoint_.block);
     if (!block_) throw Unsupported(text("no native block \"", checkpoint_.block, "\""));
     if (!checkpoint_.reserved.empty()) {
       throw Unsupported(text("uses \"", checkpoint_.reserved.front(),
                              "\", which this version of the harness cannot read"));
+    }
+    if (is_backward() && dtype_ != recording_.dtype() && dtype_ != DType::f64) {
+      throw Unsupported(text("gradients are judged by what the recorded run shows, in ",
+                             name_of(recording_.dtype()), " or f64, not in ", name_of(dtype_)));
     }
     Features features = features_of(recording_, checkpoint_, dtype_);
     replayed_.result.features = std::move(features.exercised);
@@ -188,6 +201,11 @@ Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase
       require_stated_error(checkpoint_, output.evidence, outputs.back());
   }
   Verdict verdict = combine(std::move(outputs));
+  add_runs(runs, verdict);
+  return verdict;
+}
+
+void CheckpointRun::add_runs(const Runs& runs, Verdict& verdict) {
   if (!runs.unstable.empty()) {
     verdict.status = worse(verdict.status, Status::nondeterministic);
     if (verdict.status == Status::nondeterministic) verdict.reason = runs.unstable;
@@ -196,11 +214,41 @@ Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase
     verdict.status = worse(verdict.status, Status::fail);
     verdict.reason = runs.damage;
   }
-  return verdict;
+}
+
+void CheckpointRun::note_run() {
+  CheckpointResult& result = replayed_.result;
+  const Execution& first = runs_->first;
+  result.looser = looser_;
+  result.impl = implementations_of(first.records);
+  result.fused = std::any_of(first.records.begin(), first.records.end(),
+                             [](const OpRecord& r) { return is_fused(r.op); });
+  result.determinism = runs_->unstable.empty() ? Determinism::d0 : Determinism::d1;
+  result.runs = std::max(options_.repeat, 2);
+  result.seconds = first.seconds;
+  result.output_sha256 = digest(first.outputs);
+  replayed_.outputs = first.outputs;
+}
+
+void CheckpointRun::judge_gradients() {
+  CheckpointResult& result = replayed_.result;
+  judge_made(recording_, checkpoint_, runs_->first.outputs, options_.margins, result);
+  result.contract = contract_text(facts_of(runs_->first.records, dtype_).contract,
+                                  allows_inside(checkpoint_, recording_, dtype_)
+                                      ? checkpoint_.inside
+                                      : std::vector<std::string>());
+  note_run();
+  Verdict verdict;
+  verdict.status = result.status;
+  verdict.reason = result.reason;
+  add_runs(*runs_, verdict);
+  result.status = verdict.status;
+  result.reason = verdict.reason;
 }
 
 void CheckpointRun::judge(Device& oracle) {
   stage([&] {
+    if (is_backward()) return judge_gradients();
     CheckpointResult& result = replayed_.result;
     const Execution& first = runs_->first;
     const RunFacts facts = facts_of(first.records, dtype_);
@@ -224,13 +272,8 @@ void CheckpointRun::judge(Device& oracle) {
     const bool inside = allows_inside(checkpoint_, recording_, dtype_);
     result.contract =
         contract_text(facts.contract, inside ? checkpoint_.inside : std::vector<std::string>());
-    result.looser = looser_;
     if (inside) note_inside(checkpoint_, result);
-    result.impl = implementations_of(first.records);
-    result.fused = std::any_of(first.records.begin(), first.records.end(),
-                               [](const OpRecord& r) { return is_fused(r.op); });
-    result.determinism = runs_->unstable.empty() ? Determinism::d0 : Determinism::d1;
-    result.runs = std::max(options_.repeat, 2);
+    note_run();
     result.refereed = refereed_;
     if (!refereed_) {
       result.details.emplace_back(
@@ -240,9 +283,6 @@ void CheckpointRun::judge(Device& oracle) {
       result.margins = margins_of(recording_, checkpoint_, *block_, operands_, facts, all, oracle);
       note_blindness(result);
     }
-    result.seconds = first.seconds;
-    result.output_sha256 = digest(first.outputs);
-    replayed_.outputs = first.outputs;
     result.status = worse(result.status, verdict.status);
     if (result.status == verdict.status) result.reason = verdict.reason;
     result.outputs = std::move(verdict.outputs);
@@ -253,10 +293,20 @@ bool CheckpointRun::wants_explanation() const {
   return alive_ && replayed_.result.status == Status::fail && options_.explain;
 }
 
+// A planted bug that the error looks like is named by the judge already.
+void CheckpointRun::explain_gradients(Device& device) {
+  CheckpointResult& result = replayed_.result;
+  if (!result.fused || !options_.fuse) return;
+  CheckpointResult apart = result_to_be(recording_, checkpoint_, device.name(), options_);
+  judge_made(recording_, checkpoint_, runs_on(device, OpSet(), nullptr).first.outputs, false, apart);
+  result.details.push_back(words_on_parts(apart.status));
+}
+
 void CheckpointRun::explain(Device& device, Device& oracle) {
   if (!wants_explanation()) return;
   stage([&] {
     CheckpointResult& result = replayed_.result;
+    if (is_backward()) return explain_gradients(device);
     const std::string why_not = why_unexplained(recording_, checkpoint_, device.name());
     if (!why_not.empty()) {
       result.details.push_back(why_not);
@@ -265,10 +315,7 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
     if (result.fused && options_.fuse) {
       const Runs apart = runs_on(device, OpSet(), nullptr);
       const Status status = verdict_on(apart, cases(apart.first, oracle)).status;
-      const bool passes = status == Status::pass || status == Status::blind;
-      result.details.push_back(text("composed (--no-fuse): ", name_of(status),
-                                    passes ? "  -> look at a fused op, not a primitive"
-                                           : "  -> look at a primitive, not a fusion"));
+      result.details.push_back(words_on_parts(status));
     }
     const Execution& first = runs_->first;
     if (is_alone()) {

@@ -50,6 +50,14 @@ class CheckpointRun {
   std::map<std::string, std::string> weight_keys() const;
   std::vector<OutputCase> cases(const Execution& execution, Device& oracle) const;
   Verdict verdict_on(const Runs& runs, const std::vector<OutputCase>& cases) const;
+  // Results that differ between runs, and memory that was damaged.
+  static void add_runs(const Runs& runs, Verdict& verdict);
+  // Gradients, by the recording alone.
+  void judge_gradients();
+  void explain_gradients(Device& device);
+  // What ran, in the result.
+  void note_run();
+  bool is_backward() const { return !forward_of(checkpoint_.block).empty(); }
   bool is_refereed(bool fails) const;
   bool is_alone() const { return options_.referee == RefereeRule::never; }
   bool is_oracle() const { return replayed_.result.device == "oracle"; }

@@ -16,4 +16,9 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options,
                     CheckpointResult& result);
 
+// The same of what a device made: every output, of the recording's dtype or float64, which is held
+// to o itself.
+void judge_made(const Recording& recording, const Checkpoint& checkpoint, const Outputs& made,
+                bool margins, CheckpointResult& result);
+
 }  // namespace plumb::harness

@@ -18,6 +18,7 @@ class Arena {
   // Fills what take() hands out with this byte, so that a read before a write shows; none to stop.
   // On a device that checks bounds each is an allocation of its own meanwhile.
   void set_poison(std::optional<uint8_t> byte) { poison_ = byte; }
+  std::optional<uint8_t> poison() const { return poison_; }
 
   class Scope {
    public:

@@ -209,6 +209,15 @@ Tensor Tensor::broadcast(const Shape& shape) const {
   return out;
 }
 
+Tensor Tensor::in(const Tensor& whole) const {
+  require(whole.contiguous() && whole.bytes() >= storage_->bytes, "in", whole.bytes(),
+          " bytes for a storage of ", storage_->bytes);
+  Tensor out = *this;
+  out.storage_ = whole.storage_;
+  out.byte_offset_ += whole.byte_offset_;
+  return out;
+}
+
 Tensor host_tensor(DType dtype, const Shape& shape) {
   int64_t bytes = 0;
   require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "allocate", shape, ' ',

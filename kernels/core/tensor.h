@@ -105,6 +105,9 @@ class Tensor {
   // This shape, axes aligned from the right, those of extent 1 or missing repeated without copying:
   // the last one, too, whose stride is 0 then.
   Tensor broadcast(const Shape& shape) const;
+  // The same view of other bytes: of `whole`, which is dense and as long as this storage, or
+  // longer.
+  Tensor in(const Tensor& whole) const;
 
  private:
   std::shared_ptr<Storage> storage_;

@@ -369,6 +369,7 @@ class Ops {
 
   // Which fused ops may run in the device's own version; the rest run composed. All at the start.
   void set_fused(OpSet allowed) { fused_ = allowed; }
+  OpSet fused() const { return fused_; }
   const std::vector<Implementation>& implementations() const { return choice_.all(); }
   // Restricts them to those in whose names the regular expression is found: ImplChoice::force.
   virtual void force(const std::string& regex);

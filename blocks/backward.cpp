@@ -1,0 +1,41 @@
+#include "blocks/backward.h"
+
+#include "kernels/core/error.h"
+#include "kernels/gradients/tape.h"
+
+namespace plumb::blocks {
+namespace {
+
+using Tensors = std::map<std::string, Tensor>;
+
+std::string without(std::string_view prefix, const std::string& name) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : "";
+}
+
+}  // namespace
+
+void run_backward(const BlockEntry& block, const BlockCall& call) {
+  Ops& ops = call.ctx.ops;
+  Tape tape(ops);
+  Tensors inputs, cotangents, outputs;
+  for (const auto& [name, t] : call.inputs) {
+    const std::string of = without(kCotangent, name);
+    (of.empty() ? inputs : cotangents).emplace(of.empty() ? name : of, t);
+  }
+  for (const auto& [name, t] : inputs) tape.hold(t);
+  for (const auto& [name, t] : call.weights.all()) tape.hold(t);
+  for (const auto& [name, t] : cotangents) {
+    outputs[name] = ops.arena().take(t.dtype(), t.shape());
+  }
+  Context ctx{tape, nullptr, {}};
+  block.run({ctx, call.params, call.weights, inputs, outputs});
+  for (const auto& [name, t] : cotangents) tape.seed(outputs.at(name), t);
+  tape.run_backward();
+  for (const auto& [name, out] : call.outputs) {
+    const std::string of = without(kGradient, name);
+    const auto input = inputs.find(of);
+    tape.read_gradient(out, input != inputs.end() ? input->second : call.weights.all().at(of));
+  }
+}
+
+}  // namespace plumb::blocks
