@@ -27,6 +27,9 @@ class Weights {
   Tensor find(const std::string& name) const;
   bool has(const std::string& name) const;
 
+  // All of them by their whole names, none of which counts as used.
+  const Map& all() const { return *shared_->tensors; }
+
   // Throws BadInput listing weights that were not used.
   void finish() const;
 

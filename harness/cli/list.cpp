@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "blocks/backward.h"
 #include "blocks/catalog.h"
 #include "blocks/models/dialects.h"
 #include "harness/cli/cli.h"
@@ -17,7 +18,11 @@ int list_blocks() {
   for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
     std::cout << std::left << std::setw(20) << entry.name << entry.summary << "\n";
   }
-  std::cout << "\nsuites, for --suite\n";
+  std::cout << "\ngradients, for --direction backward: of all but";
+  for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
+    if (!blocks::has_backward(entry)) std::cout << ' ' << entry.name;
+  }
+  std::cout << "\n\nsuites, for --suite\n";
   for (const blocks::BlockSuite& suite : blocks::block_suites()) {
     std::cout << std::left << std::setw(20) << suite.name << suite.summary << ":";
     for (const std::string_view block : suite.blocks) std::cout << ' ' << block;

@@ -22,6 +22,12 @@ struct Smallest {
   int64_t elements = 0;
 };
 
+// Gradients are judged in the dtype of the recording alone: a key for each.
+std::string key_of(const Checkpoint& checkpoint, DType dtype) {
+  if (forward_of(checkpoint.block).empty()) return checkpoint.block;
+  return text(checkpoint.block, ' ', name_of(dtype));
+}
+
 std::map<std::string, Smallest> smallest_checkpoints(const Selection& selection) {
   std::map<std::string, Smallest> out;
   for (const auto& folder : selected_recordings(selection)) {
@@ -29,43 +35,55 @@ std::map<std::string, Smallest> smallest_checkpoints(const Selection& selection)
     for (size_t i : selected_checkpoints(selection, recording)) {
       const Checkpoint& checkpoint = recording.checkpoints()[i];
       const int64_t elements = elements_of(recording, checkpoint);
-      Smallest& best = out[checkpoint.block];
+      Smallest& best = out[key_of(checkpoint, recording.dtype())];
       if (!best.recording || elements < best.elements) best = {recording, i, elements};
     }
   }
   return out;
 }
 
+constexpr int kNames = 28;  // columns
+constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+
 int print_support(const Selection& selection, const std::string& device_names, const Step& step) {
   const auto devices = open_devices(device_names, "", 0);
   const auto oracle = open_device("oracle");
   const std::map<std::string, Smallest> smallest = smallest_checkpoints(selection);
-  std::cout << std::left << std::setw(20) << "block";
+  std::cout << std::left << std::setw(kNames) << "block";
   for (const auto& device : devices) {
-    for (const char* dtype : {"f32", "f16", "bf16"}) {
-      std::cout << std::setw(16) << device->name() + " " + dtype;
+    for (const DType dtype : kDTypes) {
+      std::cout << std::setw(16) << text(device->name(), ' ', name_of(dtype));
     }
   }
   std::cout << "\n";
-  for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
-    if (!selection.wants(entry.name)) continue;
-    std::cout << std::left << std::setw(20) << entry.name;
-    const auto found = smallest.find(std::string(entry.name));
+  const auto status = [&](const Smallest& found, Device& device, DType dtype) {
+    ReplayOptions options;
+    options.dtype = dtype;
+    Replayer replayer(*found.recording, device, *oracle, options);
+    return replayer.run(found.recording->checkpoints()[found.index]).status;
+  };
+  const auto print_row = [&](const std::string& name, bool backward) {
+    std::cout << std::left << std::setw(kNames) << name;
     for (const auto& device : devices) {
-      step(text(entry.name, " on ", device->name()));
-      for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-        std::string cell = "no recording";
-        if (found != smallest.end()) {
-          const Recording& recording = *found->second.recording;
-          ReplayOptions options;
-          options.dtype = dtype;
-          Replayer replayer(recording, *device, *oracle, options);
-          cell = name_of(replayer.run(recording.checkpoints()[found->second.index]).status);
-        }
-        std::cout << std::setw(16) << cell;
+      step(text(name, " on ", device->name()));
+      for (const DType dtype : kDTypes) {
+        const auto found = smallest.find(backward ? text(name, ' ', name_of(dtype)) : name);
+        const bool is_there = found != smallest.end();
+        std::cout << std::setw(16)
+                  << (is_there ? name_of(status(found->second, *device, dtype)) : "no recording");
       }
     }
     std::cout << "\n";
+  };
+  for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
+    if (selection.wants(entry.name)) print_row(std::string(entry.name), false);
+  }
+  for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
+    const std::string name = text(entry.name, ".backward");
+    const auto is_recorded = [&](DType it) {
+      return smallest.contains(text(name, ' ', name_of(it)));
+    };
+    if (std::any_of(std::begin(kDTypes), std::end(kDTypes), is_recorded)) print_row(name, true);
   }
   return 0;
 }

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <mutex>
 
+#include "blocks/backward.h"
+#include "blocks/models/model_loss.h"
 #include "harness/io/sha256.h"
+#include "harness/recording/model_config.h"
 #include "harness/referee/explain.h"
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
@@ -49,6 +52,28 @@ std::string cause_of_difference(uint8_t memory, const std::function<bool()>& rep
   return " (zeros), and between runs with equal memory: not deterministic";
 }
 
+bool is_loss(const Checkpoint& checkpoint) {
+  return forward_of(checkpoint.block) == "module" && checkpoint.function == "loss";
+}
+
+// The block that runs it; null: none.
+const blocks::BlockEntry* native_block(const Checkpoint& checkpoint) {
+  const std::string_view forward = forward_of(checkpoint.block);
+  if (forward.empty()) return blocks::find_block(checkpoint.block);
+  if (is_loss(checkpoint)) return &blocks::model_loss_block();
+  const blocks::BlockEntry* block = blocks::find_block(forward);
+  return block && blocks::has_backward(*block) ? block : nullptr;
+}
+
+// Of a whole model the configuration is what its block is given.
+Checkpoint with_params(const Recording& recording, const Checkpoint& checkpoint) {
+  Checkpoint out = checkpoint;
+  if (is_loss(checkpoint)) {
+    out.params = read_config(recording.config(), checkpoint.params.where() + ": config");
+  }
+  return out;
+}
+
 // Of the block with its fused ops as their parts.
 std::string words_on_parts(Status status) {
   const bool passes = status == Status::pass || status == Status::blind;
@@ -81,7 +106,7 @@ int64_t bytes_in_flight(const Recording& recording, const Checkpoint& checkpoint
 CheckpointRun::CheckpointRun(const Recording& recording, const Checkpoint& checkpoint,
                              const std::string& device, const ReplayOptions& options)
     : recording_(recording),
-      checkpoint_(checkpoint),
+      checkpoint_(with_params(recording, checkpoint)),
       options_(options),
       dtype_(dtype_of_run(recording, device, options)),
       replayed_{result_to_be(recording, checkpoint, device, options), {}} {}
@@ -97,8 +122,10 @@ void CheckpointRun::stage(const std::function<void()>& work) {
 
 void CheckpointRun::prepare() {
   stage([&] {
-    block_ = blocks::find_block(is_backward() ? forward_of(checkpoint_.block) : checkpoint_.block);
-    if (!block_) throw Unsupported(text("no native block \"", checkpoint_.block, "\""));
+    block_ = native_block(checkpoint_);
+    if (!block_) {
+      throw Unsupported(text("no native block \"", checkpoint_.block, "\""));
+    }
     if (!checkpoint_.reserved.empty()) {
       throw Unsupported(text("uses \"", checkpoint_.reserved.front(),
                              "\", which this version of the harness cannot read"));
@@ -233,10 +260,10 @@ void CheckpointRun::note_run() {
 void CheckpointRun::judge_gradients() {
   CheckpointResult& result = replayed_.result;
   judge_made(recording_, checkpoint_, runs_->first.outputs, options_.margins, result);
-  result.contract = contract_text(facts_of(runs_->first.records, dtype_).contract,
-                                  allows_inside(checkpoint_, recording_, dtype_)
-                                      ? checkpoint_.inside
-                                      : std::vector<std::string>());
+  result.contract =
+      contract_text(facts_of(runs_->first.records, dtype_).contract,
+                    allows_inside(checkpoint_, recording_, dtype_) ? checkpoint_.inside
+                                                                   : std::vector<std::string>());
   note_run();
   Verdict verdict;
   verdict.status = result.status;
@@ -298,7 +325,8 @@ void CheckpointRun::explain_gradients(Device& device) {
   CheckpointResult& result = replayed_.result;
   if (!result.fused || !options_.fuse) return;
   CheckpointResult apart = result_to_be(recording_, checkpoint_, device.name(), options_);
-  judge_made(recording_, checkpoint_, runs_on(device, OpSet(), nullptr).first.outputs, false, apart);
+  judge_made(recording_, checkpoint_, runs_on(device, OpSet(), nullptr).first.outputs, false,
+             apart);
   result.details.push_back(words_on_parts(apart.status));
 }
 

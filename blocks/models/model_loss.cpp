@@ -1,0 +1,51 @@
+#include "blocks/models/model_loss.h"
+
+#include "blocks/models/causal_lm.h"
+#include "kernels/core/error.h"
+
+namespace plumb::blocks {
+namespace {
+
+constexpr int64_t kIgnored = -100;
+
+void run_model_loss(const BlockCall& call) {
+  for (const auto& [name, t] : call.inputs) {
+    require<Unsupported>(name == "input_ids" || name == "labels", "loss",
+                         "of a model that is given ", name, ", and not ids and labels alone");
+  }
+  Context& ctx = call.ctx;
+  Arena::Scope scope(ctx.ops.arena());
+  const auto model = load_model(call.weights, Config(call.params));  // reads all, or throws
+  for (const auto& [name, value] : call.params.values()) call.params.ignore(name);
+  const Tensor ids = call.input("input_ids"), labels = call.input("labels");
+  require<BadInput>(ids.rank() == 2 && labels.shape() == ids.shape(), "loss",
+                    "input_ids have shape ", ids.shape(), ", labels ", labels.shape());
+  const int64_t batch = ids.dim(0), tokens = ids.dim(1), vocabulary = model->vocabulary();
+  Sequence sequence = model->begin(ctx.ops.device(), batch, tokens);
+  const Shape shape{batch, tokens, vocabulary};
+  const Tensor logits = ctx.take(model->dtype(), shape);
+  model->forward(ctx, logits, ids, sequence);
+
+  const Tensor out = call.output("out").view({1});
+  Tensor wide = logits;
+  if (out.dtype() != logits.dtype()) {
+    wide = ctx.take(out.dtype(), shape);
+    ctx.ops.cast(wide, logits);
+  }
+  const Tensor next = ctx.take(DType::i64, labels.shape());  // of each token the label behind it
+  PerAxis left;
+  left[1] = -1;
+  ctx.ops.pad(next, labels, left, kIgnored);
+  const int64_t rows = batch * tokens;
+  ctx.ops.cross_entropy(out, wide.view({rows, vocabulary}), next.view({rows}), kIgnored);
+}
+
+}  // namespace
+
+const BlockEntry& model_loss_block() {
+  static const BlockEntry entry{"loss", run_model_loss, BitRule::none, RowRule::all,
+                                "a whole model's cross entropy"};
+  return entry;
+}
+
+}  // namespace plumb::blocks
