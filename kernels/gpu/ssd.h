@@ -62,6 +62,13 @@ struct SsdOperands {
     const float step = rounded<T>(v > 20.0f ? v : log1pf(expf(v)));
     return step < dt_min ? dt_min : step > dt_max ? dt_max : step;  // NaN stays
   }
+  // The derivative of that by dt: 0 where the clamp has changed it.
+  __device__ float time_step_slope(int64_t row, int64_t token, int64_t head, float bias) const {
+    const float v = rounded<T>(to_float(dt.at(row, token, 0)[head]) + bias);
+    const float step = rounded<T>(v > 20.0f ? v : log1pf(expf(v)));
+    if (step < dt_min || step > dt_max) return 0.0f;
+    return v > 20.0f ? 1.0f : 1 / (1 + expf(-v));
+  }
   // A, by which a head decays.
   __device__ float rate(int64_t head) const { return -expf(to_float(a_log[head])); }
 };

@@ -1,32 +1,7 @@
 // The state space scan of Mamba2. Formulas and roundings: ops.h.
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/oracle/oracle_ops.h"
+#include "kernels/oracle/ssd_scan.h"
 
 namespace plumb {
-namespace {
-
-double softplus(double v) { return v > 20 ? v : std::log1p(std::exp(v)); }
-
-// dt_t after bias, softplus and, in the chunk form, the clamp.
-struct TimeStep {
-  DType storage;
-  Rounding biased{storage, "ssd_scan.dt_bias"};
-  Rounding rounded{storage, "ssd_scan.dt"};
-  Noise noise{storage};
-
-  double operator()(double raw, double bias, const SsdParams& params) const;
-};
-
-double TimeStep::operator()(double raw, double bias, const SsdParams& params) const {
-  double dt = rounded(noise.function(softplus(biased(raw + bias))));
-  if (params.dt_min) dt = std::max(dt, round_to(storage, *params.dt_min));
-  if (params.dt_max) dt = std::min(dt, round_to(storage, *params.dt_max));
-  return dt;
-}
-
-}  // namespace
 
 void OracleOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                             const SsdParams& params) {
@@ -54,7 +29,7 @@ void OracleOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const Ss
     const size_t n = row / tokens;
     for (size_t h = 0; h < heads; ++h) {
       const size_t vectors = (row * groups + h / (heads / groups)) * columns;
-      const double delta = time_step(dt[row * heads + h], dt_bias[h], params);
+      const double delta = time_step(dt[row * heads + h], dt_bias[h], params).dt;
       const double decay = noise.function(std::exp(delta * noise.function(-std::exp(a_log[h]))));
       for (size_t p = 0; p < head_dim; ++p) {
         const size_t at = (row * heads + h) * head_dim + p;
