@@ -6,7 +6,7 @@
 #include "kernels/core/error.h"
 #include "kernels/cpu/blocked_gemm.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/ops/decode.h"
+#include "kernels/cpu/decode_rows.h"
 #include "kernels/ops/ids.h"
 #include "kernels/ops/quantisers.h"
 
@@ -22,11 +22,6 @@ void require_groups(OpId op, const QuantisedWeight& weight) {
 void require_decodes(const char* op, const QuantisedWeight& weight) {
   require<Unsupported>(weight.codes.dtype() != DType::f64, op,
                        "codes is f64, the cpu device reads f8_e4m3 and f8_e5m2");
-}
-
-// Weights [n, first ...) of a row in float32.
-void decode_row(const PackedWeight& weight, int64_t n, int64_t first, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; ++i) to[i] = decode::weight_at<float>(weight, n, first + i);
 }
 
 // Elements of any float dtype as float32, row after row.
@@ -53,13 +48,7 @@ void CpuOps::do_dequantize(const Tensor& out, const QuantisedWeight& weight) {
     for (int64_t k = 0; k < p.columns; k += kPiece) {
       float line[kPiece];
       const int64_t count = std::min(kPiece, p.columns - k);
-      if (storage.wide()) {
-        decode_row(p, n, k, count, line);
-      } else {
-        for (int64_t i = 0; i < count; ++i) {
-          line[i] = decode::odd_float(decode::weight_at<double>(p, n, k + i));
-        }
-      }
+      storage.wide() ? decode_row(p, n, k, count, line) : decode_row_oddly(p, n, k, count, line);
       storage.write(storage.at(to, k), line, count);
     }
   });

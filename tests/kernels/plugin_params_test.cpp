@@ -146,6 +146,37 @@ TEST_CASE("a plugin is passed the axis, the offset, the groups and the bounds of
   CHECK(seen.more.has_activation == 0);
 }
 
+TEST_CASE("a plugin is passed layouts, groups, rules and divisors") {
+  const auto of = [&](Device& device, const Shape& shape, DType dtype = DType::f32) {
+    return device.allocate(dtype, shape);
+  };
+  const auto linear = noting("quantised_linear");
+  linear->ops().quantised_linear(of(*linear, {2, 3}), of(*linear, {2, 16}),
+                                 of(*linear, {3, 2}, DType::i32), of(*linear, {3, 2}), {}, {}, {},
+                                 {}, {}, {QuantLayout::int4, {1, 8}});
+  CHECK(seen.more.layout == PLUMB_INT4);
+  CHECK(seen.more.group[0] == 1);
+  CHECK(seen.more.group[1] == 8);
+  CHECK(seen.count == 9);
+  CHECK(tensors[4].data == nullptr);
+
+  const auto quantize = noting("quantize");
+  quantize->ops().quantize(of(*quantize, {2, 8}, DType::u8), of(*quantize, {2, 2}),
+                           of(*quantize, {2, 2}, DType::u8), of(*quantize, {2, 8}),
+                           {ScaleRule::asymmetric, {1, 4}, 255});
+  CHECK(seen.more.scale_rule == PLUMB_ASYMMETRIC);
+  CHECK(seen.more.divisor == 255);
+  CHECK(seen.more.group[1] == 4);
+
+  const auto attention = noting("quantised_sdpa");
+  const Tensor q = of(*attention, {1, 2, 3, 8}), k = of(*attention, {1, 1, 5, 8}, DType::i8);
+  const Tensor scales = of(*attention, {1, 1, 5, 1});
+  attention->ops().quantised_sdpa(of(*attention, {1, 3, 2, 8}), q, k, k, scales, scales, {},
+                                  {0.25, {}});
+  CHECK(seen.params.scale == 0.25);
+  CHECK(seen.count == 8);
+}
+
 TEST_CASE("a plugin of version 1 has the ops whose parameters it is passed") {
   CHECK_NOTHROW(noting("rms_norm", 1));
   CHECK_THROWS_WITH(noting("cumsum", 1),
