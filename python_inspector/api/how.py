@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .relations import Asked
 
 if TYPE_CHECKING:
+    import torch
+
     from ..format.contract_words import Asked as Contract
     from ..recorder.axes import Axes
     from ..recorder.gradients import Gradients
@@ -34,6 +36,8 @@ class How:
     """Of the reference, where they are judged."""
     closes: bool = True
     """Whether no gradient is asked of rows in which what is right is open, once that is known."""
+    codes: Sequence[torch.Tensor] | None = None
+    """What the reference rounds to few values, in place of its own."""
 
 
 def how_of(

@@ -244,6 +244,10 @@ class Prepared:
                 for of, it, made in zip(self.cases, verdicts, calls, strict=True)
             ]
         verdicts = [
+            it if of.large else self._by_its_codes(of, it, made)
+            for of, it, made in zip(self.cases, verdicts, calls, strict=True)
+        ]
+        verdicts = [
             it if of.large is None else of.large.judged(made, it, self._judge_of_rows(of, keep))
             for of, it, made in zip(self.cases, verdicts, whole, strict=True)
         ]
@@ -253,6 +257,24 @@ class Prepared:
         if verdict.passed or verdict.status == "blind":
             verdict = explainer.blinded(verdict)
         return verdict if keep is None or verdict.replay else self._stays(verdict, calls, keep)
+
+    def _by_its_codes(self, of: Recorded, verdict: Verdict, calls: Calls) -> Verdict:
+        """A pass where simulated kernels round to different codes, held to those of the kernel."""
+        if verdict.status != "pass" or self.how.codes is not None or self.how.gradients:
+            return verdict
+        from ..recorder.own_codes import OF_BITS, WORDS, codes_that_fit
+
+        failed = None
+        for codes in codes_that_fit(of.kept, calls.first.outputs):
+            how = replace(self.how, codes=codes, bugs=False, explain=False)
+            part = Prepared(self.like, [of.case], how, whole=True)
+            if part._too_large:
+                return verdict
+            found = part._concluded([calls], None, explain=False)
+            if found.status != "fail" or set(found.failed_gates) <= OF_BITS:
+                return verdict
+            failed = failed or replace(found, reason=f"{found.reason}; {WORDS}")
+        return failed or verdict
 
     def _judge_of_rows(self, of: Recorded, keep: Path | None) -> Judge:
         large = of.large
@@ -431,4 +453,5 @@ def _recording(like: Torch, how: How, weights: Mapping[str, Any]) -> OneCallReco
         valid=None if how.valid is None else Valid(how.valid),
         inside=how.contract.inside,
         gradients=frozenset() if how.gradients is None else how.gradients.names,
+        codes=how.codes,
     )

@@ -6,7 +6,7 @@ import copy
 import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +37,15 @@ from ..trace.copies import aliases_kept
 from ..trace.dispatch import gradients
 from ..trace.given import Given
 from ..trace.judgement import Judgement
-from ..trace.replay import Again, Rerun, Runner, aside, own_tensors, run_as_it_is
+from ..trace.replay import (
+    Again,
+    Rerun,
+    Runner,
+    aside,
+    own_tensors,
+    run_as_it_is,
+    run_watched,
+)
 from ..trace.reruns import Reruns, rerun_anything
 from ..trace.spread import Simulated
 from . import problem_cache
@@ -141,8 +149,11 @@ class OneCallRecording:
         valid: Valid | None = None,
         inside: frozenset[str] = frozenset(),
         gradients: frozenset[str] = frozenset(),
+        codes: Sequence[torch.Tensor] | None = None,
     ) -> None:
-        """`gradients` are outputs that hold some."""
+        """`gradients` are outputs that hold some. `codes` are what the call rounds to few values,
+        in place of its own: see Given."""
+        self._codes = codes
         self.name, self._gradients = name_of(like), gradients
         self._valid, self._inside = valid, inside
         self._like, self._prefixes = like, False
@@ -178,7 +189,7 @@ class OneCallRecording:
         require_plain("check", tensors_of(bound, lambda value: value).items())
         again = self.again(arguments)
         with undisturbed():
-            real, differentiates = _real(again)
+            real, differentiates = _real(again, self._codes)
         require_plain("check", tensors_by_name(real.result).items())
         return Ran(again, bound, real, differentiates)
 
@@ -223,7 +234,7 @@ class OneCallRecording:
                 return Kept(nothing, empty, again, Reruns(), Observed(template, bound), False)
             if block is None:
                 raise RecordError(f"[check] {self.name} is given no tensor with elements")
-            key = problem_cache.key_of(again, id, self._spread)
+            key = None if self._codes else problem_cache.key_of(again, id, self._spread)
             reruns = self._rerun(block, again, id, key)
             loaded = reruns.simulated is not None and bool(reruns.simulated.spreads)
             outputs = block.outputs(real.result, real.twin)
@@ -302,6 +313,7 @@ class OneCallRecording:
             repeat=True,
             inside=self._asked(block),
             known=known,
+            codes=self._codes,
         )
         for text in texts:
             self._draft.warn(text)
@@ -406,9 +418,12 @@ def undisturbed(differentiates: bool = False) -> Iterator[None]:
         yield
 
 
-def _real(again: Again) -> tuple[Rerun, bool]:
-    """The call as it is, and whether it needs gradients: they are off as in inference, since some
-    code fails where parameters have them (flex_attention on the CPU)."""
+def _real(again: Again, codes: Sequence[torch.Tensor] | None = None) -> tuple[Rerun, bool]:
+    """The call as it is but for its `codes`, and whether it needs gradients: they are off as in
+    inference, since some code fails where parameters have them (flex_attention on the CPU)."""
+    if codes is not None:
+        with gradients(False):
+            return again(run_watched(Given(codes=codes))), False
     try:
         with gradients(False):
             return again(run_as_it_is), False

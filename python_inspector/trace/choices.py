@@ -92,16 +92,25 @@ def other_choices(turn: int, *, quantised: bool = False, only: Only = None) -> F
     Where other operands come in, another choice made them: the run is free there.
     """
 
+    def other(choice: Choice) -> torch.Tensor:
+        counts = choice.quantised == quantised and (only is None or only(choice))
+        others = choice.others if counts else []
+        return others[turn % len(others)] if others else choice.held[0]
+
+    return deciding(other)
+
+
+def deciding(other: Callable[[Choice], torch.Tensor]) -> Follow:
+    """What a run follows that decides each choice as `other` says, where its operands are those of
+    the float64 run."""
+
     def follow(choice: Choice, operands: tuple[Any, Any]) -> tuple[torch.Tensor, ...]:
         free = choice.func(*operands[0], **operands[1])
         free = free if isinstance(free, tuple) else (free,)
         own = free if choice.quantised else tuple(t for t in free if not t.is_floating_point())
         if choice.operands is None:
             return own
-        counts = choice.quantised == quantised and (only is None or only(choice))
-        others = choice.others if counts else []
-        other = others[turn % len(others)] if others else choice.held[0]
-        return (_where_unchanged(choice, operands, other, own[0]), *own[1:])
+        return (_where_unchanged(choice, operands, other(choice), own[0]), *own[1:])
 
     return follow
 

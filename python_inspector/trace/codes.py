@@ -15,12 +15,12 @@ _ROUNDING = 2.0**-16
 
 
 def codes_of_rows(
-    func: OpOverload, operands: Operands, simulation: Simulation, choice: Choice
+    func: OpOverload, operands: Operands, simulation: Simulation | None, choice: Choice
 ) -> torch.Tensor:
     """The reference's values, or a stack where simulated kernels round some otherwise. What is
-    right at those is noted in the choice."""
+    right at those is noted in the choice. No simulation: none of them does."""
     held = choice.held[0]
-    if not operands.stacked:
+    if not operands.stacked or simulation is None:
         return held
     stack = batched(func, operands.args, operands.kwargs, operands.has_rows, simulation.rows)
     _near_ties(func, operands, choice)

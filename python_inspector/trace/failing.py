@@ -12,7 +12,7 @@ import torch
 from .gates import Gates
 from .planting import Shown
 
-_OF_BITS = {"conformance", "ulp", "channel bits"}
+OF_BITS = {"conformance", "ulp", "channel bits"}
 """Gates that say nothing of sizes."""
 Bug = tuple[str, Shown]
 """How a planted bug is named, and its values."""
@@ -94,7 +94,7 @@ class _Difference:
         failed = {gate["name"] for gate in self._verdict["gates"] if not gate["passed"]}
         if "classes" in failed:
             return self._wrong.double()
-        if failed <= _OF_BITS:
+        if failed <= OF_BITS:
             m = self._gates.m
             return ((self._y != m) & ~(self._y.isnan() & m.isnan())).double()
         noise = max(self._verdict["reference_statistics"]["E_T"], self._verdict["floors"]["norm"])

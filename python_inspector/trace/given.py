@@ -107,6 +107,9 @@ class Given:
     unliftable: set[Any] = field(default_factory=set)
     inside: Inside = field(default_factory=Inside)
     """How simulated kernels depart from float32 arithmetic."""
+    codes: Sequence[torch.Tensor] | None = None
+    """What is rounded to few values becomes these, one after the other, in the watched run and for
+    all simulated kernels; None: what each of them makes of it."""
     events: list[Choice | Opaque] = field(default_factory=list)
     used: Storages = field(default_factory=Storages)
     """Those that any operation of the watched run read."""
@@ -385,9 +388,19 @@ class _Watch(DispatchMode):
             self._given.events.append(Opaque(func, tree_map(_kept, result), written))
         elif is_choice(func, args, kwargs, result):
             few = quantises(func, args, kwargs)
+            if few:
+                result = self._as_asked(result)
             held = tuple(t.clone() for t in ([result] if few else _discrete(result)))
             self._given.events.append(Choice(func, held, quantised=few))
         return result
+
+    def _as_asked(self, result: torch.Tensor) -> torch.Tensor:
+        """Values that were rounded, or those that are asked for in their place."""
+        codes = self._given.codes
+        at = sum(choice.quantised for choice in self._given.choices)
+        if codes is None or at >= len(codes) or _form(codes[at]) != _form(result):
+            return result
+        return codes[at].clone()
 
     def _keep_own(self, func: OpOverload, args: Any, kwargs: Any) -> None:
         for t in _targets(func, args, kwargs):
@@ -452,6 +465,10 @@ def _targets(func: OpOverload, args: Any, kwargs: Any) -> Iterator[torch.Tensor]
 
 def _kept(value: Any) -> Any:
     return value.clone() if _is_tensor(value) else value
+
+
+def _form(t: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
+    return t.shape, t.dtype
 
 
 def _discrete(result: Any) -> list[torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -101,13 +101,14 @@ def rerun_anything(
     repeat: bool,
     inside: Inside | None = None,
     known: Known = lambda given: None,
+    codes: Sequence[torch.Tensor] | None = None,
 ) -> tuple[Reruns, list[str]]:
     """As rerun(), of undescribed code: it follows the choices of the reference. Simulated kernels
-    that are `known` are not run.
+    that are `known` are not run. `codes` are as in Given.
 
     An error that prevents an oracle becomes a warning.
     """
-    given = Given(inside=inside or Inside())
+    given = Given(inside=inside or Inside(), codes=codes)
     result, where = Reruns(given=given), call_of(seed)
     try:
         repeated, oracle = exactly(outputs, again, settle, given)

@@ -239,7 +239,8 @@ class _Rounded(DispatchMode):
         operands = Operands(self._stacks, args, kwargs, wide=False)
         choice = replay.choice(func, func(*args, **kwargs))
         assert choice is not None
-        codes = codes_of_rows(func, operands, self._simulation, choice)
+        held = replay.given.codes is not None
+        codes = codes_of_rows(func, operands, None if held else self._simulation, choice)
         alone = codes is choice.held[0]
         result = codes.clone() if alone else self._stacks.adopt(codes)
         self._note(name, operands, result)

@@ -105,3 +105,45 @@ def test_what_is_not_computed_is_rounded_one_way() -> None:
     check(torch.round, torch.round, inputs=x)
     wrong(lambda x: (x + 0.5).floor(), torch.round, x)
     wrong(lambda x: (x + 0.5).floor().to(torch.int32), lambda x: x.round().to(torch.int32), x)
+
+
+def few_ties(rows: int, most: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """A small call with two quotients of its first row next to a tie."""
+    x, w = operands(rows, 64, most)
+    x[:, 1:19] = normal(rows, 18, seed=5).clamp(-2, 2)
+    x[0, 1:3] = x[0, 0] / most * torch.tensor(TIES[most][:2])
+    return x, w
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_small_call_is_held_to_the_codes_that_it_has(
+    kind: str, dtype: torch.dtype, rows: int
+) -> None:
+    """Its open codes move simulated kernels as far as a whole row that is not rounded is off."""
+    most, code = KINDS[kind]
+    x, w = few_ties(rows, most)
+    x = x.to(dtype)
+
+    def like(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return of_8_bits(x, w, divided, most, code)
+
+    def with_codes(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda x, w: of_8_bits(x, w, divided, most, lambda q: change(code(q).float()))
+
+    check(lambda x, w: of_8_bits(x, w, multiplied, most, code), like, inputs=(x, w))
+    wrong(lambda x, w: of_8_bits(x, w, divided, most, lambda q: q), like, (x, w))
+    wrong(with_codes(lambda q: q.index_fill(1, torch.tensor([40]), 0)), like, (x, w))
+    if dtype == torch.float32:
+        for open_codes in ([1], [2], [1, 2]):
+            move = torch.zeros(64)
+            move[open_codes] = 1
+
+            def moved(q: torch.Tensor, move: torch.Tensor = move) -> torch.Tensor:
+                scaled = x / (x.abs().amax(-1, keepdim=True) / most)
+                other = code(scaled * (1 + 1e-6)).float() + code(scaled * (1 - 1e-6)).float() - q
+                return torch.where(move[None] > 0, other, q)
+
+            assert not torch.equal(with_codes(moved)(x, w), like(x, w))
+            check(with_codes(moved), like, inputs=(x, w))
