@@ -8,6 +8,9 @@ it shows in its result alone.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import torch
 
 from .simulation import Noise
@@ -20,6 +23,9 @@ CUT_OFF = 0.72 * 2.0**-10
 """Mean relative loss of a product whose two operands are cut off rather than rounded, as tensor
 cores do with float32 bits that no instruction has rounded: 2 x 2^-10 / 2 over the mean 1 / 1.39 of
 a significand."""
+
+FAR = 8.0
+"""Times what simulated kernels are off by, that is no float32."""
 
 _OPERANDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "mm": ("matmul", (0, 1)),
@@ -87,6 +93,16 @@ def ways(kinds: frozenset[str]) -> list[frozenset[str]]:
     makes the products of recurrent layers, all."""
     every = [frozenset[str](), kinds, ANYWHERE if "cudnn" in kinds else kinds]
     return list(dict.fromkeys(every))
+
+
+def explained(error: float, errors: Mapping[frozenset[str], float]) -> frozenset[str]:
+    """The way whose error is nearest in size to that of a run, if float32 is off by far less, and
+    that way by about as much; else none."""
+    none = frozenset[str]()
+    if not 0 < errors.get(none, math.inf) < error / FAR:
+        return none
+    able = {way: it for way, it in errors.items() if way and it > error / FAR}
+    return min(able, key=lambda way: abs(math.log(able[way] / error)), default=none)
 
 
 def distance(r: torch.Tensor, model: torch.Tensor) -> float:

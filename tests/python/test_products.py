@@ -88,3 +88,47 @@ def test_what_a_run_had_is_nearest_to_it() -> None:
         frozenset(), {"cudnn"}, products.ANYWHERE
     ]  # fmt: skip
     assert products.ways(frozenset({"matmul"})) == [frozenset(), {"matmul"}]
+
+
+class Deep(torch.nn.Module):
+    """Products between norms: the share that a cut takes from each of them is lost again."""
+
+    def __init__(self, layers: int, change: Change | None = None) -> None:
+        super().__init__()
+        self.weights = torch.nn.ParameterList(normal(48, 48, seed=i) for i in range(layers))
+        self.change = change
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for w in self.weights:
+            a, b = (x, w) if self.change is None else (self.change(x), self.change(w))
+            x = functional.layer_norm(a @ b, (48,))
+        return x
+
+
+@pytest.mark.parametrize("change", [products.rounded_to_tf32, products.cut_to_tf32])
+def test_a_deep_run_that_cut_off_is_one_in_tf32(
+    change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its result is no nearer to one that is rounded than to float32."""
+    monkeypatch.setattr(products, "may_be_tf32", lambda t: True)
+    monkeypatch.setattr(products, "allowed", lambda: frozenset({"matmul"}))
+    real = Deep(6, change)
+
+    class Like(Deep):
+        """As torch on a GPU: products are plain to those who watch, and in TF32 if nobody does."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            watched = torch._C._len_torch_dispatch_stack() > 0
+            return super().forward(x) if watched or x.dtype != torch.float32 else real(x)
+
+    verdict = check(real, like=Like(6), inputs=(normal(10, 48, seed=3),))
+    assert verdict.passed, str(verdict)
+    assert verdict.looser == ("products-tf32",)
+
+
+def test_what_explains_an_error() -> None:
+    none, some = frozenset[str](), frozenset({"matmul"})
+    assert products.explained(3e-4, {none: 1e-6, some: 4e-4}) == some
+    assert products.explained(3e-6, {none: 1e-6, some: 4e-4}) == none  # as float32
+    assert products.explained(3e-4, {none: 1e-6, some: 1e-6}) == none  # nothing was in TF32
+    assert products.explained(3e-1, {none: 1e-6, some: 4e-4}) == none  # nor was it that
