@@ -1,6 +1,6 @@
 #include "blocks/models/model_loss.h"
 
-#include "blocks/models/causal_lm.h"
+#include "blocks/models/decoder.h"
 #include "kernels/core/error.h"
 
 namespace plumb::blocks {
@@ -8,15 +8,38 @@ namespace {
 
 constexpr int64_t kIgnored = -100;
 
+// What a Config has read, of a copy, or it has thrown.
+void take_all(const Params& params) {
+  for (const auto& [name, value] : params.values()) {
+    params.ignore(name);
+    if (const auto* nested = std::get_if<Params>(&value)) take_all(*nested);
+  }
+}
+
+// Gemma's, which is stored in the model's dtype, is one of the call's own operands.
+void set_embedding_scale(CausalLm& model, const BlockCall& call) {
+  auto* decoder = dynamic_cast<Decoder*>(&model);
+  const Tensor scale = call.optional_input("buffers.model.embed_tokens.embed_scale");
+  if (!decoder || !scale.defined()) return;
+  const Tensor host = host_tensor(scale.dtype(), scale.shape());
+  call.ctx.ops.device().download(host.raw(), scale);
+  decoder->embedding.scale = load(host.dtype(), host.raw());
+}
+
 void run_model_loss(const BlockCall& call) {
   for (const auto& [name, t] : call.inputs) {
-    require<Unsupported>(name == "input_ids" || name == "labels", "loss",
-                         "of a model that is given ", name, ", and not ids and labels alone");
+    // The configuration says what is in buffers: frequencies, and the scale of embeddings.
+    const bool known = name == "input_ids" || name == "labels" || name.starts_with("buffers.");
+    require<Unsupported>(known, "loss", "of a model that is given ", name,
+                         ", and not ids and labels alone");
   }
   Context& ctx = call.ctx;
   Arena::Scope scope(ctx.ops.arena());
-  const auto model = load_model(call.weights, Config(call.params));  // reads all, or throws
-  for (const auto& [name, value] : call.params.values()) call.params.ignore(name);
+  const auto model = load_model(call.weights, Config(call.params));
+  take_all(call.params);
+  for (const auto& [alias, name] : call.weights.ties())
+    call.weights.find(alias);  // the same weight
+  set_embedding_scale(*model, call);
   const Tensor ids = call.input("input_ids"), labels = call.input("labels");
   require<BadInput>(ids.rank() == 2 && labels.shape() == ids.shape(), "loss",
                     "input_ids have shape ", ids.shape(), ", labels ", labels.shape());

@@ -59,7 +59,18 @@ void scaled_add_rule(const Step& step) {
   pass_to(step, "residual");
 }
 
+// d_x = R((1 - y^2) g) of y as it was stored, as torch has it.
+void tanh_rule(const Step& step) {
+  Ops& ops = step.ops();
+  const Tensor y = step.widened(step.value("out")), d = step.like(y);
+  ops.mul(d, y, y);
+  ops.affine(d, d, -1, 1);
+  ops.mul(d, d, step.widened(step.gradient()));
+  step.give_rounded("x", d);
+}
+
 void activation_rule(const Step& step) {
+  if (step.get<Activation>() == Activation::tanh) return tanh_rule(step);
   step.give_made("x", [&](const Tensor& d) {
     step.ops().activation_backward(d, step.value("x"), step.gradient(), step.get<Activation>());
   });
@@ -91,7 +102,7 @@ void add_elementwise_rules(GradientRules& rules) {
   set_rule(rules, OpId::div, {div_rule, "a b"});
   set_rule(rules, OpId::scale, {scale_rule});
   set_rule(rules, OpId::scaled_add, {scaled_add_rule});
-  set_rule(rules, OpId::activation, {activation_rule, "x"});
+  set_rule(rules, OpId::activation, {activation_rule, "x out"});
   set_rule(rules, OpId::gated_activation, {gated_activation_rule, "gate up"});
   set_rule(rules, OpId::softcap, {softcap_rule, "x"});
   set_rule(rules, OpId::add_scalar, {same_as_output});

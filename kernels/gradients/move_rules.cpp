@@ -25,6 +25,23 @@ void permute_rule(const Step& step) {
   step.give_made("x", [&](const Tensor& d) { step.ops().permute(d, step.gradient(), back); });
 }
 
+void pad_rule(const Step& step) {
+  PerAxis left = step.get<PerAxis>();
+  for (int64_t& by : left.at) by = -by;
+  step.give_made("x", [&](const Tensor& d) { step.ops().pad(d, step.gradient(), left, 0); });
+}
+
+void flip_rule(const Step& step) {
+  step.give_made("x",
+                 [&](const Tensor& d) { step.ops().flip(d, step.gradient(), step.get<Axes>()); });
+}
+
+void roll_rule(const Step& step) {
+  PerAxis shifts = step.get<PerAxis>();
+  for (int64_t& by : shifts.at) by = -by;
+  step.give_made("x", [&](const Tensor& d) { step.ops().roll(d, step.gradient(), shifts); });
+}
+
 void concat_rule(const Step& step) {
   const int axis = static_cast<int>(step.get<int64_t>());
   const Tensor g = step.gradient();
@@ -60,6 +77,9 @@ void add_move_rules(GradientRules& rules) {
   set_rule(rules, OpId::cast, {cast_rule});
   set_rule(rules, OpId::transpose, {transpose_rule});
   set_rule(rules, OpId::permute, {permute_rule});
+  set_rule(rules, OpId::pad, {pad_rule});
+  set_rule(rules, OpId::flip, {flip_rule});
+  set_rule(rules, OpId::roll, {roll_rule});
   set_rule(rules, OpId::concat, {concat_rule});
   set_rule(rules, OpId::mask_rows, {mask_rows_rule, "valid"});
   set_rule(rules, OpId::mask_fill, {mask_fill_rule, "mask"});

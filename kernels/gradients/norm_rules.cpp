@@ -12,10 +12,12 @@ Tensor for_gradient(const Step& step, std::string_view input) {
   return step.has(input) ? step.like(step.operand(input)) : Tensor();
 }
 
+// Of weights that are not rounded, as eager attention's are float32 in both directions.
 void softmax_rule(const Step& step) {
-  step.give_made("x", [&](const Tensor& d) {
-    step.ops().softmax_backward(d, step.value("out"), step.gradient());
-  });
+  const Tensor x = step.widened(step.value("x")), y = step.like(x), d = step.like(x);
+  step.ops().softmax(y, x);
+  step.ops().softmax_backward(d, y, step.widened(step.gradient()));
+  step.give_rounded("x", d);
 }
 
 void rms_norm_rule(const Step& step) {
@@ -50,7 +52,7 @@ void gated_rms_norm_rule(const Step& step) {
 }  // namespace
 
 void add_norm_rules(GradientRules& rules) {
-  set_rule(rules, OpId::softmax, {softmax_rule, "out"});
+  set_rule(rules, OpId::softmax, {softmax_rule, "x"});
   set_rule(rules, OpId::rms_norm, {rms_norm_rule, "x weight"});
   set_rule(rules, OpId::layer_norm, {layer_norm_rule, "x weight"});
   set_rule(rules, OpId::gated_rms_norm, {gated_rms_norm_rule, "x gate weight"});

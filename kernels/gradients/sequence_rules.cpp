@@ -35,12 +35,27 @@ void sdpa_rule(const Step& step) {
   step.give("v", d_v);
 }
 
+// The backward of the sums alone, its function's having been rounded before, as eager code does.
+void sums_backward(const Step& step, const Tensor& d_x, const Tensor& d_weight,
+                   const Tensor& d_bias, const Tensor& x, const Tensor& g) {
+  Ops& ops = step.ops();
+  const Tensor weight = step.value("weight"), bias = step.value("bias");
+  Tensor of_sums = g;
+  if (const auto function = step.get<std::optional<Activation>>()) {
+    const Tensor sums = step.like(x);
+    of_sums = step.like(g);
+    ops.causal_conv1d(sums, {}, x, weight, bias, {}, {});
+    ops.activation_backward(of_sums, sums, g, *function);
+  }
+  ops.causal_conv1d_backward(d_x, d_weight, d_bias, x, weight, bias, of_sums, {});
+}
+
 // The columns of states as tokens in front of x's, whose gradients go where they came from; those
 // of the state behind the call are its last tokens.
 void conv_of_states(const Step& step, const Tensor& d_weight, const Tensor& d_bias) {
   Ops& ops = step.ops();
-  const Tensor x = step.value("x"), weight = step.value("weight"), g = step.gradient();
-  const int64_t tokens = x.dim(1), taps = weight.dim(2), all = taps + tokens;
+  const Tensor x = step.value("x"), g = step.gradient();
+  const int64_t tokens = x.dim(1), taps = step.operand("weight").dim(2), all = taps + tokens;
   const auto extended = [&] { return step.take(x.dtype(), {x.dim(0), all, x.dim(2)}); };
   const Tensor wide_x = extended(), wide_g = extended(), wide_d = extended();
   if (step.has("state_before")) {
@@ -51,8 +66,7 @@ void conv_of_states(const Step& step, const Tensor& d_weight, const Tensor& d_bi
   ops.copy(wide_x.slice(1, taps, all), x);
   ops.fill(wide_g.slice(1, 0, taps), 0);
   ops.copy(wide_g.slice(1, taps, all), g);
-  ops.causal_conv1d_backward(wide_d, d_weight, d_bias, wide_x, weight, step.value("bias"), wide_g,
-                             step.get<std::optional<Activation>>());
+  sums_backward(step, wide_d, d_weight, d_bias, wide_x, wide_g);
   if (step.has("state_after") && step.has_gradient("state_after")) {
     const Tensor last = wide_d.slice(1, all - taps, all);
     const Tensor of_state = step.take(x.dtype(), last.shape());
@@ -72,9 +86,7 @@ void causal_conv1d_rule(const Step& step) {
     conv_of_states(step, d_weight, d_bias);
   } else {
     step.give_made("x", [&](const Tensor& d) {
-      step.ops().causal_conv1d_backward(d, d_weight, d_bias, step.value("x"), step.value("weight"),
-                                        step.value("bias"), step.gradient(),
-                                        step.get<std::optional<Activation>>());
+      sums_backward(step, d, d_weight, d_bias, step.value("x"), step.gradient());
     });
   }
   step.give("weight", d_weight);

@@ -50,9 +50,16 @@ Tensor GradientStep::dense(const Tensor& t) const {
   return copy;
 }
 
-Tensor GradientStep::rows(const Tensor& t) {
-  const int64_t columns = t.dim(-1);
-  return t.view({columns > 0 ? t.numel() / columns : 0, columns});
+Tensor GradientStep::widened(const Tensor& t) const {
+  if (size_of(t.dtype()) >= size_of(DType::f32)) return t;
+  const Tensor wide = take(DType::f32, t.shape());
+  ops().cast(wide, t);
+  return wide;
+}
+
+void GradientStep::give_rounded(std::string_view input, const Tensor& d) const {
+  if (d.dtype() == operand(input).dtype()) return give(input, d);
+  give_made(input, [&](const Tensor& rounded) { ops().cast(rounded, d); });
 }
 
 }  // namespace plumb

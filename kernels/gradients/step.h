@@ -42,16 +42,16 @@ class GradientStep {
     make(d);
     give(input, d);
   }
-  // Adds d to the gradient of a part of an input, which is a view of it.
-  void give_part(const Tensor& view, const Tensor& d) const { tape_.add(view, d); }
 
   // Scratch memory, until the step ends.
   Tensor take(DType dtype, const Shape& shape) const { return tape_.take(dtype, shape); }
   Tensor like(const Tensor& t) const { return take(t.dtype(), t.shape()); }
   // t, or a copy of it that has no gaps.
   Tensor dense(const Tensor& t) const;
-  // t with its axes before the last as one.
-  static Tensor rows(const Tensor& t);
+  // t in float32, or t where it is as wide.
+  Tensor widened(const Tensor& t) const;
+  // Adds d, which may be wider than an input, to its gradient.
+  void give_rounded(std::string_view input, const Tensor& d) const;
 
  private:
   friend class Tape;

@@ -1,10 +1,25 @@
 #include "kernels/gradients/tape.h"
 
+#include <algorithm>
+
 #include "kernels/core/error.h"
 #include "kernels/gradients/rules.h"
 #include "kernels/gradients/step.h"
 
 namespace plumb {
+
+namespace {
+
+bool is_float(const Tensor& t) { return t.defined() && is_floating(t.dtype()); }
+
+// Null: the op has none. Nothing comes through what is made of no float.
+const GradientRule* rule_of(const OpCall& call) {
+  static constexpr GradientRule kNothing;
+  const std::vector<Tensor> inputs = call.inputs();
+  return std::none_of(inputs.begin(), inputs.end(), is_float) ? &kNothing : gradient_rule(call.op);
+}
+
+}  // namespace
 
 Tape::Tape(Ops& inner) : Ops(inner.device()), inner_(inner), scratch_(inner.arena()) {
   set_fused(inner.fused());
@@ -32,7 +47,7 @@ void Tape::do_call(const OpCall& call) {
 
 void Tape::tape(const OpCall& call) {
   const OpRow& row = row_of(call.op);
-  const GradientRule* rule = gradient_rule(call.op);
+  const GradientRule* rule = rule_of(call);
   if (!rule) throw Unsupported(text("[backward] op \"", row.name, "\" has no gradients here"));
   const std::vector<Tensor> tensors = call.tensors();
   TapedCall taped{call, std::vector<Tensor>(tensors.size())};
@@ -47,7 +62,7 @@ void Tape::tape(const OpCall& call) {
   keep(false);
   call.on(inner_);
   keep(true);
-  if (rule->run || !call.outputs().empty()) calls_.push_back(std::move(taped));
+  calls_.push_back(std::move(taped));
 }
 
 Tensor Tape::shadow(const Tensor& t, bool made) {
@@ -86,7 +101,7 @@ void Tape::run_backward() {
     step.take_gradients();
     const auto came = [](const Tensor& g) { return g.defined(); };
     const bool any = std::any_of(step.gradients_.begin(), step.gradients_.end(), came);
-    const GradientRule* rule = gradient_rule(taped->call.op);
+    const GradientRule* rule = rule_of(taped->call);
     if (any && rule->run) rule->run(step);
   }
   calls_.clear();

@@ -1,6 +1,9 @@
 // A decoder layer against its formula written out with the blocks that it is made of, bit for bit.
 #include "blocks/decoder_layer.h"
 
+#include <numeric>
+
+#include "blocks/backward.h"
 #include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
@@ -139,6 +142,87 @@ TEST_CASE("decoder_layer: with zero weights behind both branches the input passe
   run_block(bench, "decoder_layer", layer_params(LayerForm::pre_norm),
             {{{"hidden", hidden}, {"cos", table}, {"sin", table}}, tensors, {{"out", out}}});
   CHECK(same_values(out, hidden));
+}
+
+// Scratch memory is used again, norms and sums work in place, weights and inputs are read by
+// several ops: all that a tape has to cope with.
+TEST_CASE("decoder_layer: gradients are those that differences show") {
+  Bench bench("oracle");
+  const LayerForm form = GENERATE(LayerForm::pre_norm, LayerForm::sandwich, LayerForm::parallel);
+  bench.ops().set_fused(GENERATE(false, true) ? OpSet().set() : OpSet());
+  const Params params = layer_params(form);
+  const Weights::Map tensors = weights(bench, form);
+  const Shape shape{kBatch, kTokens, kChannels};
+  const Tensor cotangent = bench.random(shape, 103);
+  std::map<std::string, Tensor> inputs{{"hidden", bench.random(shape, 100)},
+                                       {"cos", bench.random({1, kTokens, kWidth}, 101)},
+                                       {"sin", bench.random({1, kTokens, kWidth}, 102)}};
+  std::map<std::string, Tensor> gradients{{"d_hidden", bench.empty(shape)}}, moved;
+  for (const auto& [name, t] : tensors) gradients["d_" + name] = bench.empty(t.shape());
+  const auto loss = [&] {
+    const Tensor out = bench.empty(shape);
+    run_block(bench, "decoder_layer", params, {inputs, tensors, {{"out", out}}});
+    const Values y = values_of(out), g = values_of(cotangent);
+    return std::inner_product(y.begin(), y.end(), g.begin(), 0.0);
+  };
+  moved = tensors;
+  moved["hidden"] = inputs.at("hidden");
+  inputs["cotangent.out"] = cotangent;
+  params.rewind();
+  run_backward(*find_block("decoder_layer"),
+               {bench.context(), params, weights_of(tensors), inputs, gradients});
+  inputs.erase("cotangent.out");
+
+  constexpr double kStep = 1e-5;
+  for (const auto& [name, t] : moved) {
+    const Values at = values_of(t), direction = values_of(bench.random(t.shape(), 104)),
+                 d = values_of(gradients.at("d_" + name));
+    const auto loss_at = [&](double by) {
+      Values x = at;
+      for (size_t i = 0; i < x.size(); ++i) x[i] += by * direction[i];
+      bench.device().upload(t, x.data());
+      return loss();
+    };
+    const double expected = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+    bench.device().upload(t, at.data());
+    INFO(name);
+    CHECK(std::inner_product(d.begin(), d.end(), direction.begin(), 0.0) ==
+          Approx(expected).epsilon(1e-6).margin(1e-7));
+  }
+}
+
+TEST_CASE("backward: what has no gradients is named, and operands stay as they are") {
+  Bench bench("oracle");
+  const Tensor x = bench.random({2, 3}, 1), g = bench.random({2, 3}, 2), d = bench.empty({2, 3});
+  const auto run = [&](void (*block)(const BlockCall&)) {
+    const BlockEntry entry{"made up", block, BitRule::none, RowRule::all, ""};
+    run_backward(entry, {bench.context(),
+                         Params(),
+                         weights_of({}),
+                         {{"x", x}, {"cotangent.out", g}},
+                         {{"d_x", d}}});
+  };
+  CHECK_THAT(message_of<Unsupported>([&] {
+               run([](const BlockCall& c) { c.ctx.ops.cumsum(c.output("out"), c.input("x"), 0); });
+             }),
+             Contains("op \"cumsum\" has no gradients"));
+  CHECK_THAT(message_of<UsageError>([&] {
+               run([](const BlockCall& c) {
+                 c.ctx.ops.add(c.input("x"), c.input("x"), c.input("x"));
+                 c.ctx.ops.copy(c.output("out"), c.input("x"));
+               });
+             }),
+             Contains("writes an operand"));
+  // In place, and twice.
+  run([](const BlockCall& c) {
+    const Tensor out = c.output("out");
+    c.ctx.ops.add(out, c.input("x"), c.input("x"));
+    c.ctx.ops.mul(out, out, out);
+  });
+  const Values by_x = values_of(d), at = values_of(x), by_out = values_of(g);
+  for (size_t i = 0; i < at.size(); ++i) CHECK(by_x[i] == Approx(8 * at[i] * by_out[i]));
+  CHECK_FALSE(has_backward(*find_block("causal_mask")));
+  CHECK(has_backward(*find_block("sdpa")));
 }
 
 TEST_CASE(
