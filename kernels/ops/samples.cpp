@@ -287,6 +287,10 @@ int64_t Maker::extent(char letter) {
     out = std::min(out, extent('D'));  // rotated columns
   } else if (letter == 'K' && row_.id == OpId::top_k) {
     out = std::min(out, extent('C'));
+  } else if (letter == 'V' && has_labels()) {
+    out = std::max<int64_t>(out, 2);  // of one class the gradient is 0
+  } else if (letter == 'C' && row_.id == OpId::rms_norm_backward) {
+    out = std::max<int64_t>(out, 3);  // of one channel all cancels but for eps
   }
   return extents_[letter] = out;
 }

@@ -165,7 +165,7 @@ BACKWARD: dict[str, Op] = {
     "cross_entropy": Op(
         lambda logits, labels, ignored: {"loss": _cross_entropy(logits, labels, ignored)},
         (((9, 11), (9,)), ((5, 257), (5,))),
-        ({"ignored": -100}, {"ignored": 1}),
+        ({"ignored": 1}, {"ignored": -100}),
         {"labels": "classes", "logits": "finite"},
         sums_products=True,
     ),
@@ -174,7 +174,7 @@ BACKWARD: dict[str, Op] = {
             lambda logits: _cross_entropy(logits, labels, ignored), d_loss, logits=logits
         ),
         (((9, 11), (9,), (1,)), ((5, 257), (5,), (1,))),
-        ({"ignored": -100}, {"ignored": 1}),
+        ({"ignored": 1}, {"ignored": -100}),
         {"labels": "classes", "logits": "finite", "d_loss": "wide"},
         sums_products=True,
     ),

@@ -63,6 +63,15 @@ CHANGES = {
     "avg_pool2d": {"counts_padding": False},
     "group_norm": {"eps": 1e-2},
     "gemm": {"alpha": 2.501953125},
+    "activation_backward": {"function": "tanh"},
+    "softcap_backward": {"number": 2.501953125},
+    "rms_norm_backward": {"weight_offset": 1.0},
+    "layer_norm_backward": {"eps": 1e-2},
+    "gated_rms_norm_backward": {"group_size": 64},
+    "embedding_backward": {"padding": 3},
+    "rotary_backward": {"interleaved": True},
+    "cross_entropy": {"ignored": 2},
+    "cross_entropy_backward": {"ignored": 2},
 }
 
 
