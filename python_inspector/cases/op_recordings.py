@@ -46,7 +46,11 @@ class OpRecording(OneCallRecording):
 
     def _checkpoint(self, *args: Any, **kwargs: Any) -> Checkpoint:
         made = super()._checkpoint(*args, **kwargs)
-        outputs = {name.removeprefix("out."): it for name, it in made.outputs.items()}
+        alone = OPS[self.params["op"]].output
+        outputs = {
+            alone if name == "out" else name.removeprefix("out."): it
+            for name, it in made.outputs.items()
+        }
         return replace(made, block="op", params=dict(self.params), outputs=outputs)
 
 

@@ -29,6 +29,8 @@ class Op:
     ones are many."""
     sums_products: bool = False
     """Values are huge where their products are, not they themselves."""
+    output: str = "out"
+    """The name of the only one."""
     calls: Callable[..., Any] | None = None
     """What models call, where `like` is another."""
 

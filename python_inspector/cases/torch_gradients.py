@@ -40,20 +40,33 @@ def _backward(like: Callable[..., torch.Tensor], *params: Mapping[str, Any]) -> 
         params or ({},),
         {"x": "finite", "d_out": "finite"},
         sums_products=True,
+        output="d_x",
     )
 
 
+def _stored(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Rounded as a forward op's R() does, which changes no derivative."""
+    return x + (x.to(dtype).to(x.dtype) - x).detach()
+
+
 def _rms_norm(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, weight_offset: float
+    x: torch.Tensor, weight: torch.Tensor, eps: float, weight_offset: float, rounded: torch.dtype
 ) -> torch.Tensor:
-    return (weight_offset + weight) * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    return (weight_offset + weight) * _stored(normed, rounded)
 
 
 def _gated_rms_norm(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float, group_size: int
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    group_size: int,
+    rounded: torch.dtype,
 ) -> torch.Tensor:
     v = (x * functional.silu(gate)).unflatten(-1, (-1, group_size))
-    return weight * (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)).flatten(-2)
+    normed = v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)
+    return weight * _stored(normed.flatten(-2), rounded)
 
 
 def _rotated(
@@ -70,12 +83,25 @@ def _rotated(
     return torch.cat((turned * c + other * s, rest), -1)
 
 
+def _rotated_back(
+    d_out: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool
+) -> torch.Tensor:
+    """In the operands' dtype: the op rounds each product, as rotary does."""
+    with torch.enable_grad():
+        x = torch.zeros_like(d_out).requires_grad_()
+        return torch.autograd.grad(_rotated(x, cos, sin, interleaved), x, d_out)[0]
+
+
 def _convolved(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, function: str = ""
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    rounded: torch.dtype,
+    function: str = "",
 ) -> torch.Tensor:
     past = functional.pad(x.transpose(1, 2), (weight.shape[-1] - 1, 0))
     out = functional.conv1d(past, weight, bias, groups=weight.shape[0]).transpose(1, 2)
-    return _ACTIVATIONS[function](out) if function else out
+    return _ACTIVATIONS[function](_stored(out, rounded)) if function else out
 
 
 def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignored: int) -> torch.Tensor:
@@ -106,13 +132,17 @@ BACKWARD: dict[str, Op] = {
         },
         (((3, 65),) * 2, ((2, 5, 33),) * 2, ((4, 1031),) * 2),
         sums_products=True,
+        output="d_x",
     ),
     "rms_norm_backward": Op(
         lambda x, weight, d_out, eps, weight_offset, rounds_before: _gradients(
-            lambda x, weight: _rms_norm(x, weight, eps, weight_offset), d_out, x=x, weight=weight
+            lambda x, weight: _rms_norm(
+                x, weight, eps, weight_offset, d_out.dtype if rounds_before else torch.float32
+            ),
+            d_out, x=x, weight=weight,
         ),
         (((3, 65), (65,), (3, 65)), ((2, 33, 256), (256,), (2, 33, 256))),
-        ({"eps": 1e-5, "weight_offset": 0.0, "rounds_before": False},
+        ({"eps": 1e-5, "weight_offset": 0.0, "rounds_before": True},
          {"eps": 1e-5, "weight_offset": 1.0, "rounds_before": False}),
         dict.fromkeys(("x", "weight", "d_out"), "finite"),
         sums_products=True,
@@ -129,7 +159,9 @@ BACKWARD: dict[str, Op] = {
     ),
     "gated_rms_norm_backward": Op(
         lambda x, gate, weight, d_out, eps, group_size: _gradients(
-            lambda x, gate, weight: _gated_rms_norm(x, gate, weight, eps, group_size),
+            lambda x, gate, weight: _gated_rms_norm(
+                x, gate, weight, eps, group_size, d_out.dtype
+            ),
             d_out, x=x, gate=gate, weight=weight,
         ),
         (((3, 64), (3, 64), (64,), (3, 64)), ((2, 5, 96), (2, 5, 96), (96,), (2, 5, 96))),
@@ -149,18 +181,15 @@ BACKWARD: dict[str, Op] = {
         ({"scale": 1.0, "padding": -1}, {"scale": 2.0, "padding": 1}),
         {"ids": "rows", "d_out": "finite"},
         sums_products=True,
+        output="d_weight",
     ),
     "rotary_backward": Op(
-        lambda d_out, cos, sin, interleaved: {
-            "d_x": _gradients(
-                lambda x: _rotated(x, cos.float(), sin.float(), interleaved),
-                d_out, x=torch.zeros_like(d_out),
-            )["d_x"]
-        },
+        lambda d_out, cos, sin, interleaved: _rotated_back(d_out, cos, sin, interleaved),
         (((2, 3, 5, 16), (2, 5, 8), (2, 5, 8)),),
         ({"interleaved": False}, {"interleaved": True}),
         dict.fromkeys(("d_out", "cos", "sin"), "finite"),
         sums_products=True,
+        output="d_x",
     ),
     "cross_entropy": Op(
         lambda logits, labels, ignored: {"loss": _cross_entropy(logits, labels, ignored)},
@@ -168,6 +197,7 @@ BACKWARD: dict[str, Op] = {
         ({"ignored": 1}, {"ignored": -100}),
         {"labels": "classes", "logits": "finite"},
         sums_products=True,
+        output="loss",
     ),
     "cross_entropy_backward": Op(
         lambda logits, labels, d_loss, ignored: _gradients(
@@ -177,10 +207,11 @@ BACKWARD: dict[str, Op] = {
         ({"ignored": 1}, {"ignored": -100}),
         {"labels": "classes", "logits": "finite", "d_loss": "wide"},
         sums_products=True,
+        output="d_logits",
     ),
     "causal_conv1d_backward": Op(
         lambda x, weight, bias, d_out, **numbers: _gradients(
-            lambda x, weight, bias: _convolved(x, weight, bias, **numbers),
+            lambda x, weight, bias: _convolved(x, weight, bias, d_out.dtype, **numbers),
             d_out, x=x, weight=weight, bias=bias,
         ),
         (((2, 7, 33), (33, 1, 4), (33,), (2, 7, 33)), ((1, 2, 9), (9, 1, 3), (9,), (1, 2, 9))),
