@@ -68,7 +68,7 @@ CHANGES = {
     "rms_norm_backward": {"weight_offset": 1.0},
     "layer_norm_backward": {"eps": 1e-2},
     "gated_rms_norm_backward": {"group_size": 64},
-    "embedding_backward": {"padding": 3},
+    "embedding_backward": {"scale": 1.00390625},
     "rotary_backward": {"interleaved": True},
     "cross_entropy": {"ignored": 2},
     "cross_entropy_backward": {"ignored": 2},
