@@ -1,5 +1,8 @@
 #include "blocks/op.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "blocks/components.h"
 #include "blocks/sdpa.h"
 #include "kernels/ops/window_calls.h"
@@ -37,7 +40,9 @@ std::vector<Tensor> operands_of(const BlockCall& call, const OpRow& row) {
     const Operand& operand = row.operands.operands.at(static_cast<size_t>(i));
     const std::string name(operand.name);
     const bool written = i < row.operands.outputs;
-    if (operand.optional) {
+    if (!written && call.weights.has(name)) {  // codes of 8 bits
+      out.push_back(call.weights[name]);
+    } else if (operand.optional) {
       out.push_back(written ? call.optional_output(name) : call.optional_input(name));
     } else {
       out.push_back(written ? call.output(name) : call.input(name));
@@ -141,6 +146,34 @@ void run_backward(const BlockCall& call, OpId op, const std::vector<Tensor>& t) 
   }
 }
 
+OfAxes read_group(const Params& params) {
+  OfAxes out{};
+  if (!params.has("group")) return out;
+  const std::vector<double>& given = params.numbers("group");
+  params.expect(given.size() == 2, "group has ", given.size(),
+                " numbers, expected rows and columns");
+  for (size_t i = 0; i < 2; ++i) out.at(i) = static_cast<int64_t>(given[i]);
+  return out;
+}
+
+QuantisedParams read_quantised(const Params& params) {
+  const std::string& name = params.string("layout");
+  const std::optional<QuantLayout> layout = layout_from_name(name);
+  params.expect(layout.has_value(), "layout is \"", name, "\", which none is called");
+  return {*layout, read_group(params)};
+}
+
+QuantizeParams read_quantize(const Params& params) {
+  constexpr std::string_view kRules[] = {"symmetric", "asymmetric", "shared_exponent"};
+  const std::string& name = params.string("rule");
+  const auto* found = std::ranges::find(kRules, name);
+  params.expect(found != std::end(kRules), "rule is \"", name,
+                "\", known are symmetric, asymmetric, shared_exponent");
+  const auto rule = static_cast<ScaleRule>(found - std::begin(kRules));
+  const bool divides = rule != ScaleRule::shared_exponent;
+  return {rule, read_group(params), divides ? params.number("divisor") : 1};
+}
+
 void run_formula(const BlockCall& call, const OpRow& row, const std::vector<Tensor>& t) {
   Ops& ops = call.ctx.ops;
   const double number = number_or_0(call.params, "number");
@@ -188,6 +221,12 @@ void run_op(const BlockCall& call) {
     case OpId::mask_rows: return ops.mask_rows(t[0], t[1], t[2]);
     case OpId::masked_add: return ops.masked_add(t[0], t[1], t[2]);
     case OpId::gemm: return ops.gemm(t[0], t[1], t[2], t[3], t[4], read_gemm(params));
+    case OpId::dequantize:
+      return ops.dequantize(t[0], t[1], t[2], t[3], t[4], t[5], read_quantised(params));
+    case OpId::quantize: return ops.quantize(t[0], t[1], t[2], t[3], read_quantize(params));
+    case OpId::quantised_linear:
+      return ops.quantised_linear(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8],
+                                  read_quantised(params));
     case OpId::group_norm:
       return ops.group_norm(t[0], t[1], t[2], t[3],
                             {params.integer("groups"), params.number("eps")});

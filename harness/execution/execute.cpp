@@ -32,7 +32,10 @@ DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType rec
   return dtype;
 }
 
-DType weight_dtype(DType recorded, DType dtype) { return is_floating(recorded) ? dtype : recorded; }
+// Codes of 8 bits mean nothing in another dtype.
+DType weight_dtype(DType recorded, DType dtype) {
+  return is_floating(recorded) && size_of(recorded) > 1 ? dtype : recorded;
+}
 
 std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoint& checkpoint,
                                      DType dtype) {

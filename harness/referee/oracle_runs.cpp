@@ -254,7 +254,7 @@ HostOperands OracleRuns::widened(HostOperands operands) const {
   // A matrix is widened where it is used: its doubles take longer to write than to multiply.
   const bool narrow = oracle_.ops().takes_narrow_weights();
   for (auto& [name, t] : operands.weights) {
-    if (!narrow || t.rank() != 2 || !is_floating(t.dtype())) t = converted(t, DType::f64);
+    if (is_floating(t.dtype()) && (!narrow || t.rank() != 2)) t = converted(t, DType::f64);
   }
   for (OutputSpec& spec : operands.outputs) {
     if (is_floating(spec.dtype) && block_.name != "causal_mask") spec.dtype = DType::f64;

@@ -21,6 +21,8 @@ import torch
 from ..errors import RecordError, UsageError
 from ..format.recording import Checkpoint
 from ..recorder.one_call import OneCallRecording
+from . import quantised_ops
+from .quantised_ops import OpCall, quantised_calls
 from .torch_call import ROWS, Op, Shape
 from .torch_ops import OPS
 
@@ -28,30 +30,47 @@ DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 VALUES = ("normal", "huge", "denormal", "special")
 _MOST_TERMS = 128
 """Whose sum does not overflow in any order."""
+_NO_CODES: Mapping[str, torch.Tensor] = {}
 _SPECIAL = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0)
 
 
 class OpRecording(OneCallRecording):
     """A recording of calls of many ops."""
 
-    def of(self, name: str, like: Callable[..., Any], params: Mapping[str, Any]) -> OpRecording:
-        """This recording, for calls of another op."""
+    def of(
+        self,
+        name: str,
+        like: Callable[..., Any],
+        params: Mapping[str, Any],
+        codes: Mapping[str, torch.Tensor] = _NO_CODES,
+    ) -> OpRecording:
+        """This recording, for calls of another op; `codes` are operands that are to be weights."""
         other = copy.copy(self)
         other.name, other._like, other.params = name, like, {"op": name, **params}
         other._calls = Counter()
         other._use({})
+        other.codes = codes
         return other
 
     params: Mapping[str, Any]
+    codes: Mapping[str, torch.Tensor] = _NO_CODES
 
     def _checkpoint(self, *args: Any, **kwargs: Any) -> Checkpoint:
         made = super()._checkpoint(*args, **kwargs)
-        alone = OPS[self.params["op"]].output
+        op = OPS.get(self.params["op"])
+        alone = "out" if op is None else op.output
         outputs = {
             alone if name == "out" else name.removeprefix("out."): it
             for name, it in made.outputs.items()
         }
-        return replace(made, block="op", params=dict(self.params), outputs=outputs)
+        inputs = {name: it for name, it in made.inputs.items() if name not in self.codes}
+        weights = {
+            name: self._draft.weight(f"{made.id}.{name}", t) for name, t in self.codes.items()
+        }
+        params = dict(self.params)
+        return replace(
+            made, block="op", params=params, inputs=inputs, weights=weights, outputs=outputs
+        )
 
 
 def record_ops(
@@ -62,24 +81,36 @@ def record_ops(
 
     Raises UsageError where a name is of no op that torch has.
     """
-    if unknown := sorted(set(names) - set(OPS)):
-        raise UsageError(f"[ops] {unknown[0]!r} is no op of {', '.join(OPS)}")
+    known = (*OPS, *quantised_ops.OPS)
+    if unknown := sorted(set(names) - set(known)):
+        raise UsageError(f"[ops] {unknown[0]!r} is no op of {', '.join(known)}")
     count, left_out = 0, []
     for word, dtype in DTYPES.items():
         recording = OpRecording(_nothing, weights={})
         recording.name, recording._storage = f"ops-{word}", word
-        for name in names or OPS:
-            for case, params, operands in calls(name, OPS[name], dtype, seed):
-                like = OPS[name].like
-                one = recording.of(name, _with(like, params, list(operands)), params)
-                try:
-                    with torch.device(device):
-                        one.add((tuple(t.to(device) for t in operands.values()), {}), case)
-                    count += 1
-                except RecordError as error:
-                    left_out.append(f"{name} {case} {word}: {error}")
+        for it in _all_calls(names or known, dtype, seed):
+            operands = {name: t.to(device) for name, t in it.operands.items()}
+            one = recording.of(it.op, it.like, it.params, it.codes)
+            try:
+                with torch.device(device):
+                    one.add(((), operands), it.case)
+                count += 1
+            except RecordError as error:
+                left_out.append(f"{it.op} {it.case} {word}: {error}")
         recording.save(out / recording.name)
     return count, left_out
+
+
+def _all_calls(names: Collection[str], dtype: torch.dtype, seed: int) -> Iterator[OpCall]:
+    for name in names:
+        if name in OPS:
+            like = OPS[name].like
+            for case, params, operands in calls(name, OPS[name], dtype, seed):
+                with_params = _with(like, params, list(operands))
+                yield OpCall(name, case, params, operands, with_params)
+    for it in quantised_calls(dtype, seed):
+        if it.op in names:
+            yield it
 
 
 def calls(
@@ -157,8 +188,8 @@ def _with(
 ) -> Callable[..., Any]:
     """The call with its params, whose arguments have the operands' names."""
 
-    def call(*operands: torch.Tensor) -> dict[str, torch.Tensor]:
-        made = like(*operands, **params)
+    def call(*operands: torch.Tensor, **more: torch.Tensor) -> dict[str, torch.Tensor]:
+        made = like(*operands, **more, **params)
         return made if isinstance(made, dict) else {"out": made}
 
     parameters = [p for p in signature(like).parameters.values() if p.name in names]

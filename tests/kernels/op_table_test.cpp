@@ -146,14 +146,16 @@ TEST_CASE("every op takes what its row says, and names what it does not take") {
     const bool alone = operand.type == OperandType::same &&
                        (count == 1 || (count == 2 && right.operand(0).type != OperandType::same));
     if (operand.type != OperandType::any && !alone) {
-      Call whole = right;  // a dtype that no operand has
-      whole.tensor(i) = device->allocate(DType::i8, right.shape_of(operand));
+      Call whole = right;  // a dtype that no operand has, or codes have not
+      const DType other_dtype = operand.type == OperandType::codes ? DType::boolean : DType::i8;
+      whole.tensor(i) = device->allocate(other_dtype, right.shape_of(operand));
       CHECK_THAT(whole.error(), Contains(op));
     }
 
     Call flat = right;
     flat.tensor(i) = device->allocate(Call::dtype_of(operand), {1, 1, 1, 1, 1, 1});
-    if (!right.operand(0).any_shape && (!operand.leading || operand.type != OperandType::any)) {
+    const bool any_shape = right.operand(0).any_shape || operand.any_shape;
+    if (!any_shape && (!operand.leading || operand.type != OperandType::any)) {
       CHECK_THAT(flat.error(), Contains(op) && Contains(" has shape "));
     }
   });

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from python_inspector.cases import quantised_ops
 from python_inspector.cases.op_recordings import DTYPES, record_ops
 from python_inspector.cases.torch_ops import OPS
 from python_inspector.cli import inspector
@@ -40,7 +41,7 @@ def test_native_ops_give_what_torch_gives(
 ) -> None:
     found = statuses(harness, recordings / f"ops-{dtype}", device, tmp_path / "results.jsonl")
     assert set(found.values()) == {"pass", "blind"}
-    for op in OPS:
+    for op in (*OPS, *quantised_ops.OPS):
         assert any(it == "pass" for id, it in found.items() if id.startswith(f"{op}:")), op
 
 
