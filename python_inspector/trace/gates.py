@@ -241,9 +241,7 @@ class Gates:
         if wrong := self._wrong_classes(y):
             figures = {"wrong": torch.tensor([[wrong]], device="cpu")}
         else:
-            figures = self._figures(self.scales.layout.arranged(y).double()[None])
-            if places:
-                self._put_places(figures, y)
+            figures = self._figures(self.scales.layout.arranged(y).double()[None], places)
         return self._arranged(figures, 1)[0]
 
     def _records(self, outputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -263,20 +261,23 @@ class Gates:
         ]
         return torch.cat(parts, 1)
 
-    def _figures(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Of outputs [k, rows, columns] without places; [k, numbers] each."""
-        figures = self._errors(values)
+    def _figures(self, values: torch.Tensor, places: bool = False) -> dict[str, torch.Tensor]:
+        """Of outputs [k, rows, columns], [k, numbers] each; places of the first one."""
+        figures = self._errors(values, places)
         if self._ways:
             figures["bits"] = self._bits(values)
         return figures
 
-    def _errors(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _errors(self, values: torch.Tensor, places: bool) -> dict[str, torch.Tensor]:
         scales, off = self.scales, self._off(values)
         squares, along = off.square(), (off * scales.known).sum(-2)
         out = {}
         for family in scales.families():
             sums = group_sums(squares, family, scales.layout)
-            out[family] = self._worst(family, scales.group_errors(sums, family))
+            errors = scales.group_errors(sums, family)
+            out[family] = self._worst(family, errors)
+            if places:
+                out[family][0, 2] = self._worst_at(family, errors[0])
         elements = scales.quotient(off.abs_(), scales.element, "element")
         out |= {
             "tensor": scales.quotient(squares.sum((-2, -1)), scales.whole, "tensor").sqrt(),
@@ -284,21 +285,14 @@ class Gates:
             "gain": scales.quotient(along.sum(-1), scales.whole, "tensor"),
         }
         out |= {name: out[name][:, None] for name in ("tensor", "element", "gain")}
+        at = torch.full_like(out["element"], -1)
+        if places:
+            at[0, 0] = int(elements[0].argmax())
         return out | {
-            "element at": torch.full_like(out["element"], -1),
+            "element at": at,
             "energy": squares.sum(-2),
             "along": along,
         }
-
-    def _put_places(self, figures: dict[str, torch.Tensor], y: torch.Tensor) -> None:
-        """Where the largest errors of one output are, in its figures."""
-        scales = self.scales
-        off = self._off(scales.layout.arranged(y).double())
-        for family in scales.families():
-            sums = group_sums(off.square(), family, scales.layout)
-            figures[family][0, 2] = self._worst_at(family, scales.group_errors(sums, family))
-        elements = scales.quotient(off.abs_(), scales.element, "element")
-        figures["element at"][0, 0] = int(elements.argmax())
 
     def _off(self, values: torch.Tensor) -> torch.Tensor:
         """How far elements are off that count: what is not finite, and rightly so, is not."""
