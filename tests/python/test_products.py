@@ -115,7 +115,7 @@ def test_a_deep_run_that_cut_off_is_one_in_tf32(
     real = Deep(6, change)
 
     class Like(Deep):
-        """As torch on a GPU: products are plain to those who watch, in TF32 if it is not watched."""
+        """As torch on a GPU: in TF32 if it is not watched, and plain to those who watch."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             watched = torch._C._len_torch_dispatch_stack() > 0
