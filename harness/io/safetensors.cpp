@@ -18,8 +18,8 @@ constexpr int64_t kMostHeaderValues = 1'000'000;  // about 90,000 tensors
 constexpr std::string_view kMetadata = "__metadata__";
 
 // In the order of DType.
-constexpr std::array<std::string_view, 11> kDTypeNames = {
-    "F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "U8", "I32", "I64", "BOOL"};
+constexpr std::array<std::string_view, kDTypes> kDTypeNames = {
+    "F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "U8", "I32", "U32", "I64", "BOOL"};
 
 DType read_dtype(JsonValue value) {
   const auto* found = std::find(kDTypeNames.begin(), kDTypeNames.end(), value.string());

@@ -26,9 +26,9 @@ TEST_CASE("tensors of every dtype are read, at any offset, into aligned memory")
   std::vector<RawTensor> tensors;
   int n = 0;
   for (const char* dtype : {"BOOL", "F64", "U8", "F32", "I8", "F16", "F8_E4M3", "BF16", "F8_E5M2",
-                            "I32", "U8", "I64"}) {
-    const std::map<std::string, size_t> kSizes = {{"F64", 8}, {"I64", 8}, {"F32", 4},
-                                                  {"I32", 4}, {"F16", 2}, {"BF16", 2}};
+                            "I32", "U32", "U8", "I64"}) {
+    const std::map<std::string, size_t> kSizes = {{"F64", 8}, {"I64", 8}, {"F32", 4}, {"I32", 4},
+                                                  {"U32", 4}, {"F16", 2}, {"BF16", 2}};
     const size_t size = kSizes.count(dtype) ? kSizes.at(dtype) : 1;
     std::string bytes(3 * size, '\0');
     std::iota(bytes.begin(), bytes.end(), static_cast<char>(17 * n));
