@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from .torch_attention_gradients import ATTENTION_BACKWARD
 from .torch_call import Op, Shape, once
 from .torch_gradients import BACKWARD
 
@@ -304,4 +305,4 @@ OPS |= {
 }  # fmt: skip
 
 
-OPS |= BACKWARD
+OPS |= BACKWARD | ATTENTION_BACKWARD
