@@ -31,6 +31,7 @@ OTHERS: dict[str, Callable[..., torch.Tensor]] = {
     "softplus": functional.softplus,
     "softcap": lambda x: NUMBER * torch.tanh(x / NUMBER),
     "scaled_add": lambda x, residual: residual + NUMBER * x,
+    "relu_backward": lambda x, d_out: torch.where(x <= 0, 0.0, d_out),
 }
 
 
@@ -50,7 +51,8 @@ def formulas(harness: Path) -> dict[str, tuple[list[str], str]]:
     out = {}
     for line in done.stdout.splitlines():
         name, operands, *formula = [part.strip() for part in line.split("  ") if part.strip()]
-        if formula and ";" not in formula[0]:
+        # A derivative is written as one: it is read from the formula that it names.
+        if formula and ";" not in formula[0] and "(d " not in formula[0]:
             out[name] = (operands.split(" = ")[1].split(", "), formula[0])
     return out
 
@@ -134,6 +136,8 @@ def header_operands() -> dict[str, str]:
     rows: list[list[str]] = []
     for line in table.splitlines():
         names, operands = line[5:23].strip(), line[23:67].strip()
+        if len(line.split()) == 2 and line[5] != " ":  # a name alone, however long
+            names, operands = line[5:].strip(), ""
         if names and not (rows and rows[-1][0].endswith(",")):
             rows.append([names, operands])
         else:
