@@ -68,7 +68,11 @@ std::vector<BenchCase> op_cases(const BenchMaker& m) {
   std::vector<BenchCase> out;
   for (int i = 0; i < kOpCount; ++i) {
     const OpRow& row = row_of(static_cast<OpId>(i));
-    if (has_one_formula(row.id) && !is_fused(row.id)) out.push_back(formula_case(row, m));
+    // torch's gradients are of a function's result, or run it, too: they are no rivals.
+    const bool of_gradients = row.operands.operands[0].name == "d_x";
+    if (has_one_formula(row.id) && !is_fused(row.id) && !of_gradients) {
+      out.push_back(formula_case(row, m));
+    }
     if (row.reduction) {
       out.push_back(reduction_case(row, m, 2, "rows"));
       out.push_back(reduction_case(row, m, 1, "columns"));

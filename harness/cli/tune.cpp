@@ -120,12 +120,13 @@ int run(const TuneArguments& options, const Step& step) {
   std::vector<LinearTuning> results;
   std::vector<Status> statuses;
   for (const LinearShape& shape : shapes) {
-    std::cerr << to_string(shape) << "\n";
     step("linear " + to_string(shape) + " on " + device.name());
-    results.push_back(tune_linear(shape, device, *oracle, ceilings, options.bench));
-    statuses.push_back(results.back().status);
+    const LinearTuning& result =
+        results.emplace_back(tune_linear(shape, device, *oracle, ceilings, options.bench));
+    statuses.push_back(result.status);
+    tuned->write(file, device.describe());  // what is measured stays, whatever comes behind it
+    std::cerr << to_string(shape) << ": " << (result.kept ? result.best : "as before") << "\n";
   }
-  tuned->write(file, device.describe());
   std::cout << device.name() << ": " << device.describe() << "\n"
             << table_of(results) << "kept in " << file << "\n";
   return run_exit_code(statuses, false);

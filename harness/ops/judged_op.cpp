@@ -93,7 +93,7 @@ std::vector<OutputVerdict> judge_op(const JudgedOp& judged, const std::vector<Op
       on_oracle(judged, oracle, !exact, OpSet().set(), exact ? plain : wide);
   std::vector<OutputVerdict> out;
   for (size_t i = 0; i < judged.outputs.size(); ++i) {
-    if (!judged.outputs[i].defined()) continue;
+    if (!judged.outputs[i].defined() || judged.outputs[i].numel() == 0) continue;
     OutputCase output;
     Evidence& e = output.evidence;
     e.name = std::string(row.operands.operands.at(i).name);

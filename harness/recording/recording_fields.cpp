@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kDTypes = {"f64", "f32", "f16", "bf16",
                                                      "i64", "i32", "u8",  "bool"};
-constexpr std::array<std::string_view, 12> kTensorDTypes = {
-    "f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i64", "i32", "u32", "i8", "u8", "bool"};
+constexpr std::array<std::string_view, 11> kTensorDTypes = {
+    "f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "i64", "i32", "i8", "u8", "bool"};
 constexpr std::array<std::string_view, 10> kAxes = {"batch",   "token",    "kv_token", "head",
                                                     "kv_head", "head_dim", "channel",  "vocab",
                                                     "group",   "state"};

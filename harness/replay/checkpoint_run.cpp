@@ -299,8 +299,8 @@ void CheckpointRun::judge(Device& oracle) {
     const bool inside = allows_inside(checkpoint_, recording_, dtype_);
     result.contract =
         contract_text(facts.contract, inside ? checkpoint_.inside : std::vector<std::string>());
-    if (inside) note_inside(checkpoint_, result);
     note_run();
+    if (inside) note_inside(checkpoint_, result);
     result.refereed = refereed_;
     if (!refereed_) {
       result.details.emplace_back(

@@ -61,7 +61,10 @@ class Extra:
     sanitized: Sanitized | None = None
 
 
-_LATER = ("api.trial", "recorder.central_differences", "recorder.closed_rows")
+_LATER = (
+    *("api.trial", "recorder.central_differences", "recorder.closed_rows"),
+    "recorder.own_codes",
+)
 """Modules that the judge imports where it needs them, with what they import: before the function
 runs, since without Landlock it may write to their files."""
 

@@ -74,7 +74,7 @@ _UNARY = (
     *("rsqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "erf", "tanh", "silu"),
     *("sigmoid", "softplus"),
 )
-_CASTS = ("int64", "int32", "uint32", "int8", "uint8", "bool")
+_CASTS = ("int64", "int32", "int8", "uint8", "bool")
 """Floats are stored in the dtype of a run: to another one they are cast in block `cast`."""
 _BINARY = ("add", "sub", "mul", "div", "pow")
 _OF_EQUAL_ONES = (

@@ -21,7 +21,7 @@ from .safetensors_file import SafetensorsFile
 
 _ARRAY_DTYPES = {
     "f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "u8": "u1", "bool": "?",
-    "u32": "<u4", "i8": "i1",
+    "i8": "i1",
 }  # fmt: skip
 """NumPy has no bf16; floats of 8 bits come upcast."""
 _WRITTEN = {

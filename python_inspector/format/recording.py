@@ -32,10 +32,10 @@ AXES = (
 # safetensors writes a dtype in capitals.
 ITEM_SIZES = {
     "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "u8": 1, "bool": 1,
-    "u32": 4, "i8": 1, "f8_e4m3": 1, "f8_e5m2": 1,
+    "i8": 1, "f8_e4m3": 1, "f8_e5m2": 1,
 }  # fmt: skip
-CODES = ("i8", "u32", "f8_e4m3", "f8_e5m2")
-"""Of quantised weights and casts alone: of version 3."""
+CODES = ("i8", "f8_e4m3", "f8_e5m2")
+"""Of quantised weights alone: of version 3."""
 if TYPE_CHECKING:
     DTYPES: dict[torch.dtype, str]
     TORCH_DTYPES: dict[str, torch.dtype]
@@ -68,7 +68,6 @@ def _torch_dtypes() -> dict[str, torch.dtype]:
         "i32": torch.int32,
         "u8": torch.uint8,
         "bool": torch.bool,
-        "u32": torch.uint32,
         "i8": torch.int8,
         "f8_e4m3": torch.float8_e4m3fn,
         "f8_e5m2": torch.float8_e5m2,

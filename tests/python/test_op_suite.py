@@ -21,7 +21,8 @@ def test_every_op_is_judged_in_every_dtype(tmp_path: Path) -> None:
     del judged["fill", "f32"], judged["fill", "f16"], judged["fill", "bf16"]  # one number: blind
     assert min(judged.values()) >= 15
     blind = {it["reason"] for it in run.results if it["status"] == "blind"}
-    assert all(" every element of the output is " in " " + reason for reason in blind)
+    known = (" every element of the output is ", "d_dt_bias: 1 of 1 row is ill conditioned")
+    assert all(any(words in " " + reason for words in known) for reason in blind), blind
     assert f"{passed} pass" in run.stdout
 
 
@@ -59,7 +60,7 @@ NORMS = ("--device", "cpu", "--dtype", "f32", "--checkpoint", "^rms_norm/.*conti
 WITHOUT_ROWS = {
     *("index_select", "gather", "index_add", "scatter_add", "concat", "permute", "pad", "flip"),
     *("roll", "fill", "arange", "uniform", "normal"),
-    *("embedding_backward", "cross_entropy", "cross_entropy_backward"),
+    *("embedding_backward", "cross_entropy", "cross_entropy_backward", "quantize", "dequantize"),
 }
 
 
