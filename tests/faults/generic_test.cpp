@@ -22,7 +22,9 @@ struct Seen {
 class OpSuite {
  public:
   explicit OpSuite(OpId op) {
-    for (const OpCase& it : cases_of(op)) {
+    // Those with the most operands take minutes in every dtype.
+    const bool in_f32 = op == OpId::ssd_scan_backward || op == OpId::sdpa_backward;
+    for (const OpCase& it : cases_of(op, in_f32 ? std::optional(DType::f32) : std::nullopt)) {
       const CheckpointResult right = run_op(it, *device_, *oracle_);
       INFO(it.id() << ": " << right.reason);
       CHECK((right.status == Status::pass || right.status == Status::blind));
@@ -76,8 +78,11 @@ void require_that_faults_are_seen(bool like_others) {
       const bool chooses = op == OpId::minimum || op == OpId::maximum;
       if (chooses && fault.name == "a and b swapped") continue;
       // Of a NaN alone: they are even. A sum of squares has other bits where x is stored otherwise.
-      const bool even = op == OpId::square || op == OpId::cos || op == OpId::norm;
+      const bool even =
+          op == OpId::square || op == OpId::cos || op == OpId::norm || op == OpId::sigmoid_backward;
       if (even && fault.name == "x: negated") continue;
+      // One float32 number, of a sum over tokens: its last bit is within the limit.
+      if (op == OpId::cross_entropy && fault.name == "truncating store") continue;
       INFO(name_of(op) << ": " << fault.name);
       const Seen seen = suite.of(fault, false);
       CHECK((seen.changed == 0 || seen.killed > 0));
