@@ -22,9 +22,7 @@ struct Seen {
 class OpSuite {
  public:
   explicit OpSuite(OpId op) {
-    // Those with the most operands take minutes in every dtype.
-    const bool in_f32 = op == OpId::ssd_scan_backward || op == OpId::sdpa_backward;
-    for (const OpCase& it : cases_of(op, in_f32 ? std::optional(DType::f32) : std::nullopt)) {
+    for (const OpCase& it : cases_of(op)) {
       const CheckpointResult right = run_op(it, *device_, *oracle_);
       INFO(it.id() << ": " << right.reason);
       CHECK((right.status == Status::pass || right.status == Status::blind));
