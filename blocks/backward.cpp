@@ -1,7 +1,5 @@
 #include "blocks/backward.h"
 
-#include <algorithm>
-
 #include "kernels/core/error.h"
 #include "kernels/gradients/tape.h"
 
@@ -15,14 +13,6 @@ std::string without(std::string_view prefix, const std::string& name) {
 }
 
 }  // namespace
-
-bool has_backward(const BlockEntry& block) {
-  constexpr std::string_view kConstant[] = {
-      "rotary_frequencies", "rotary_table",    "causal_mask", "position_ids",
-      "kv_cache",           "static_kv_cache", "conv_cache",  "ssm_cache",
-  };
-  return std::find(std::begin(kConstant), std::end(kConstant), block.name) == std::end(kConstant);
-}
 
 void run_backward(const BlockEntry& block, const BlockCall& call) {
   Ops& ops = call.ctx.ops;

@@ -12,10 +12,6 @@ namespace plumb::blocks {
 // an input or weight is an output with the other.
 inline constexpr std::string_view kCotangent = "cotangent.", kGradient = "d_";
 
-// Whether a loss may be a function of what the block gives: not of masks, positions and tables, and
-// not by what caches keep.
-bool has_backward(const BlockEntry& block);
-
 // Runs the block on the call's inputs, then its ops backwards from the cotangents. Outputs without
 // a cotangent are not made where the block can do without, and else Unsupported. Throws Unsupported
 // where an op has no rule.

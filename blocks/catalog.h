@@ -52,6 +52,9 @@ struct BlockEntry {
   BitRule bits;
   RowRule rows;
   std::string_view summary;  // one line for `harness list --blocks`
+  // Whether a loss may be a function of what it gives: not of masks, positions and tables, and not
+  // by what caches keep.
+  bool has_backward = true;
 };
 
 const std::vector<BlockEntry>& block_catalog();

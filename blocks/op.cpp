@@ -245,7 +245,7 @@ void run_op(const BlockCall& call) {
     case OpId::top_k: return ops.top_k(t[0], t[1], t[2], params.boolean("largest"));
     default: break;
   }
-  if (row.operands.operands[0].name.starts_with("d_") || op == OpId::cross_entropy) {
+  if (row.is_backward() || op == OpId::cross_entropy) {
     return run_backward(call, op, t);
   }
   if (is_convolution(op)) {

@@ -69,8 +69,7 @@ std::vector<BenchCase> op_cases(const BenchMaker& m) {
   for (int i = 0; i < kOpCount; ++i) {
     const OpRow& row = row_of(static_cast<OpId>(i));
     // torch's gradients are of a function's result, or run it, too: they are no rivals.
-    const bool of_gradients = row.operands.operands[0].name == "d_x";
-    if (has_one_formula(row.id) && !is_fused(row.id) && !of_gradients) {
+    if (has_one_formula(row.id) && !is_fused(row.id) && !row.is_backward()) {
       out.push_back(formula_case(row, m));
     }
     if (row.reduction) {

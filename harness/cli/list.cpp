@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "blocks/backward.h"
 #include "blocks/catalog.h"
 #include "blocks/models/dialects.h"
 #include "harness/cli/cli.h"
@@ -20,7 +19,7 @@ int list_blocks() {
   }
   std::cout << "\ngradients, for --direction backward: of all but";
   for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
-    if (!blocks::has_backward(entry)) std::cout << ' ' << entry.name;
+    if (!entry.has_backward) std::cout << ' ' << entry.name;
   }
   std::cout << "\n\nsuites, for --suite\n";
   for (const blocks::BlockSuite& suite : blocks::block_suites()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "harness/io/json.h"
@@ -17,18 +18,30 @@ constexpr int64_t kLargestHeader = 100'000'000;
 constexpr int64_t kMostHeaderValues = 1'000'000;  // about 90,000 tensors
 constexpr std::string_view kMetadata = "__metadata__";
 
-// In the order of DType.
-constexpr std::array<std::string_view, kDTypes> kDTypeNames = {
-    "F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "U8", "I32", "U32", "I64", "BOOL"};
+// "BF16" of "bf16", "F8_E4M3" of "f8_e4m3".
+using DTypeNames = std::array<std::string, kDTypes>;
+const DTypeNames& dtype_names() {
+  static const DTypeNames names = [] {
+    DTypeNames out;
+    for (size_t i = 0; i < out.size(); ++i) {
+      for (const char c : name_of(static_cast<DType>(i))) {
+        out[i] += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      }
+    }
+    return out;
+  }();
+  return names;
+}
 
 DType read_dtype(JsonValue value) {
-  const auto* found = std::find(kDTypeNames.begin(), kDTypeNames.end(), value.string());
-  if (found == kDTypeNames.end()) {
+  const DTypeNames& names = dtype_names();
+  const auto* found = std::find(names.begin(), names.end(), value.string());
+  if (found == names.end()) {
     std::string known;
-    for (const std::string_view name : kDTypeNames) known.append(" ").append(name);
+    for (const std::string& name : names) known += ' ' + name;
     value.fail("the dtype ", printable(value.string()), " is unknown; known are", known);
   }
-  return static_cast<DType>(found - kDTypeNames.begin());
+  return static_cast<DType>(found - names.begin());
 }
 
 Shape read_shape(JsonValue value) {
@@ -84,7 +97,7 @@ bool is_sane_name(std::string_view name) {
                       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-std::string_view safetensors_name(DType dtype) { return kDTypeNames[static_cast<size_t>(dtype)]; }
+std::string_view safetensors_name(DType dtype) { return dtype_names()[static_cast<size_t>(dtype)]; }
 
 SafetensorsFile::SafetensorsFile(File file) : file_(std::move(file)) {
   const auto fail = [this](const auto&... parts) {

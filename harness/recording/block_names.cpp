@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "blocks/backward.h"
 #include "harness/io/json.h"
 #include "harness/io/printable.h"
 #include "kernels/core/error.h"
@@ -60,19 +61,21 @@ class NameCheck {
     check_given();
     std::map<std::string, TensorRef> inputs, cotangents;
     for (const auto& [name, ref] : c_.inputs) {
-      const bool handed = name.starts_with(kCotangent);
-      (handed ? cotangents : inputs).emplace(handed ? name.substr(kCotangent.size()) : name, ref);
+      const bool handed = name.starts_with(blocks::kCotangent);
+      (handed ? cotangents : inputs)
+          .emplace(handed ? name.substr(blocks::kCotangent.size()) : name, ref);
     }
     check_operands("inputs", inputs);
     const auto outputs = row_.find("outputs");
     for (const auto& [name, ref] : cotangents) {
       if (outputs && (outputs->find(name) || outputs->find(name + '?'))) continue;
-      add("inputs: ", printable(text(kCotangent, name)), " is of no output of a ",
+      add("inputs: ", printable(text(blocks::kCotangent, name)), " is of no output of a ",
           forward_of(c_.block));
     }
-    if (cotangents.empty()) add("inputs: there is no ", kCotangent, "*");
+    if (cotangents.empty()) add("inputs: there is no ", blocks::kCotangent, "*");
     for (const auto& [name, ref] : c_.outputs) {
-      const std::string of = name.starts_with("d_") ? name.substr(2) : "";
+      const bool gradient = name.starts_with(blocks::kGradient);
+      const std::string of = gradient ? name.substr(blocks::kGradient.size()) : "";
       if (inputs.count(of) == 0 && c_.weights.count(of) == 0) {
         add("outputs: ", printable(name), " is the gradient of no input or weight");
       }
@@ -81,8 +84,6 @@ class NameCheck {
   }
 
  private:
-  static constexpr std::string_view kCotangent = "cotangent.";
-
   void check_given() {
     compare("params", names_of(c_.params.values()), words("params"));
     if (const auto nested = row_.find("nested")) {

@@ -62,7 +62,7 @@ const blocks::BlockEntry* native_block(const Checkpoint& checkpoint) {
   if (forward.empty()) return blocks::find_block(checkpoint.block);
   if (is_loss(checkpoint)) return &blocks::model_loss_block();
   const blocks::BlockEntry* block = blocks::find_block(forward);
-  return block && blocks::has_backward(*block) ? block : nullptr;
+  return block && block->has_backward ? block : nullptr;
 }
 
 // Of a whole model the configuration is what its block is given.

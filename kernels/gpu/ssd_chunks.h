@@ -29,6 +29,23 @@ struct Workspace {
   }
 };
 
+// `take` gives float32 memory of a shape.
+template <class Take>
+Workspace workspace_of(const SsdInputs& in, Take take) {
+  const int64_t heads = in.x.dim(0) * in.x.dim(2), groups = in.x.dim(0) * in.b.dim(2);
+  const int64_t tokens = in.x.dim(1), chunks = (tokens + kChunk - 1) / kChunk;
+  const int64_t pitch = (in.x.dim(3) + kSharing - 1) / kSharing * kSharing;
+  float* const dt = take(Shape{3, heads, tokens});
+  return {dt,
+          dt + heads * tokens,
+          dt + 2 * heads * tokens,
+          take(Shape{heads, chunks}),
+          take(Shape{groups, chunks, kChunk, kChunk}),
+          take(Shape{heads, chunks, in.b.dim(3), pitch}),
+          chunks,
+          pitch};
+}
+
 struct Place {
   int64_t row, head, chunk;  // or group
 };

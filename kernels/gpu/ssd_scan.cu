@@ -100,22 +100,14 @@ __global__ void __launch_bounds__(kThreads)
 
 void GpuOps::ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                         const SsdParams& params) {
-  const int64_t heads = in.x.dim(0) * in.x.dim(2), tokens = in.x.dim(1), columns = in.b.dim(3);
-  const int64_t groups = in.x.dim(0) * in.b.dim(2), chunks = (tokens + kChunk - 1) / kChunk;
-  const int64_t pitch = (in.x.dim(3) + kSharing - 1) / kSharing * kSharing;
+  const int64_t heads = in.x.dim(0) * in.x.dim(2), groups = in.x.dim(0) * in.b.dim(2);
+  const int64_t columns = in.b.dim(3);
   Arena::Scope scope(arena());
   const auto take = [&](const Shape& shape) {
     return arena().take(DType::f32, shape).data<float>();
   };
-  float* const dt = take({3, heads, tokens});
-  const Workspace w{dt,
-                    dt + heads * tokens,
-                    dt + 2 * heads * tokens,
-                    take({heads, chunks}),
-                    take({groups, chunks, kChunk, kChunk}),
-                    take({heads, chunks, columns, pitch}),
-                    chunks,
-                    pitch};
+  const Workspace w = workspace_of(in, take);
+  const int64_t chunks = w.chunks, pitch = w.pitch;
   const bool vectors = rows_are_vectors(in.x) && rows_are_vectors(in.b) && rows_are_vectors(in.c) &&
                        rows_are_vectors(y);
   with_storage("ssd_scan", in.x.dtype(), [&]<class T>(T) {

@@ -34,9 +34,8 @@ inline bool has_condition(OpId op) {
 }
 // Whether inputs may differ in shape: those of fused ops may not, nor those of a gradient.
 inline bool takes_broadcasts(OpId op) {
-  const Signature& operands = row_of(op).operands;
-  const bool backward = operands.operands[0].name.starts_with("d_");
-  return row_of(op).formula && !is_fused(op) && !backward && operands.count > 2;
+  const OpRow& row = row_of(op);
+  return row.formula && !is_fused(op) && !row.is_backward() && row.operands.count > 2;
 }
 inline DType output_dtype(OpId op, DType storage) {
   return gives_bool(op) ? DType::boolean : storage;

@@ -264,7 +264,8 @@ void Ops::quantised_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
   require(k.dtype() != DType::i32 && k.dtype() != DType::u8 && v.dtype() == k.dtype(),
           "quantised_sdpa", "k is ", name_of(k.dtype()), ", v ", name_of(v.dtype()),
           ", expected i8, f8_e4m3 or f8_e5m2 of both");
-  require(!mask.position, "quantised_sdpa", "slots with a position are not implemented");
+  require<Unsupported>(!mask.position, "quantised_sdpa",
+                       "of slots with a position there is none: give key_valid");
   if (!runs_fused(OpId::quantised_sdpa)) {
     return compose_quantised_sdpa(out, q, k, v, k_scales, v_scales, mask, params);
   }

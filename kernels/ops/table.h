@@ -39,6 +39,9 @@ struct OpRow {
   bool in_place = false;    // the first input may be the first output; a formula's always
   std::optional<Formula> formula = {};  // of an elementwise op; of several the first
   std::optional<Reduction> reduction = {};
+
+  // Whether it gives gradients: "d_x", by what the forward calls x.
+  constexpr bool is_backward() const { return operands.operands[0].name.starts_with("d_"); }
 };
 
 const OpRow& row_of(OpId op);

@@ -17,6 +17,34 @@ void use_unrounded(const std::vector<double>& unrounded, DType storage,
   }
 }
 
+struct Turn {
+  const std::vector<double>&in, &cos, &sin;
+  size_t head_dim, rotated, tokens, heads;
+  RotaryStyle style;
+};
+
+// Pairs turned by their angles: by the table's transpose, if inverse.
+std::vector<double> turned(const Turn& t, const Rounding& by_cos, const Rounding& by_sin,
+                           bool inverse) {
+  std::vector<double> out = t.in;
+  for (size_t row = 0; row * t.head_dim < out.size(); ++row) {
+    const size_t table = (row / (t.heads * t.tokens) * t.tokens + row % t.tokens) * t.rotated;
+    for (size_t i = 0; i < t.rotated / 2; ++i) {
+      const bool halves = t.style == RotaryStyle::half;
+      const size_t first = halves ? i : 2 * i, second = halves ? i + t.rotated / 2 : 2 * i + 1;
+      const size_t table_first = table + i, table_second = table + (halves ? second : i);
+      const double a = t.in[row * t.head_dim + first], b = t.in[row * t.head_dim + second];
+      const double cos_a = by_cos(a * t.cos[table_first]);
+      const double sin_b = by_sin(b * t.sin[inverse ? table_second : table_first]);
+      const double cos_b = by_cos(b * t.cos[table_second]);
+      const double sin_a = by_sin(a * t.sin[inverse ? table_first : table_second]);
+      out[row * t.head_dim + first] = inverse ? cos_a + sin_b : cos_a - sin_b;
+      out[row * t.head_dim + second] = inverse ? cos_b - sin_a : cos_b + sin_a;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 void OracleOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
@@ -52,22 +80,8 @@ void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos,
     use_unrounded(table->cos, cos.dtype(), c);
     use_unrounded(table->sin, sin.dtype(), s);
   }
-  std::vector<double> values = in;
-  for (size_t row = 0; row * head_dim < in.size(); ++row) {
-    const size_t table = (row / (heads * tokens) * tokens + row % tokens) * rotated;
-    for (size_t i = 0; i < rotated / 2; ++i) {
-      const bool halves = style == RotaryStyle::half;
-      const size_t first = halves ? i : 2 * i, second = halves ? i + rotated / 2 : 2 * i + 1;
-      const size_t table_second = table + (halves ? i + rotated / 2 : i);
-      const double a = in[row * head_dim + first], b = in[row * head_dim + second];
-      const double cos_a = by_cos(a * c[table + i]);
-      const double sin_b = by_sin(b * s[table + i]);
-      const double cos_b = by_cos(b * c[table_second]);
-      const double sin_a = by_sin(a * s[table_second]);
-      values[row * head_dim + first] = cos_a - sin_b;
-      values[row * head_dim + second] = cos_b + sin_a;
-    }
-  }
+  const std::vector<double> values =
+      turned({in, c, s, head_dim, rotated, tokens, heads, style}, by_cos, by_sin, false);
   put(out, values, "rotary");
 }
 
@@ -78,20 +92,8 @@ void OracleOps::do_rotary_backward(const Tensor& d_x, const Tensor& d_out, const
   const size_t head_dim = extent(d_out, 3), rotated = extent(cos, 2);
   const size_t tokens = extent(d_out, 2), heads = extent(d_out, 1);
   const std::vector<double> in = values_of(d_out), c = values_of(cos), s = values_of(sin);
-  std::vector<double> values = in;
-  for (size_t row = 0; row * head_dim < in.size(); ++row) {
-    const size_t table = (row / (heads * tokens) * tokens + row % tokens) * rotated;
-    for (size_t i = 0; i < rotated / 2; ++i) {
-      const bool halves = style == RotaryStyle::half;
-      const size_t first = halves ? i : 2 * i, second = halves ? i + rotated / 2 : 2 * i + 1;
-      const size_t table_second = table + (halves ? i + rotated / 2 : i);
-      const double a = in[row * head_dim + first], b = in[row * head_dim + second];
-      const double cos_a = by_cos(a * c[table + i]), sin_b = by_sin(b * s[table_second]);
-      const double cos_b = by_cos(b * c[table_second]), sin_a = by_sin(a * s[table + i]);
-      values[row * head_dim + first] = cos_a + sin_b;
-      values[row * head_dim + second] = cos_b - sin_a;
-    }
-  }
+  const std::vector<double> values =
+      turned({in, c, s, head_dim, rotated, tokens, heads, style}, by_cos, by_sin, true);
   put(d_x, values, "rotary_backward");
 }
 
