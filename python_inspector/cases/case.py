@@ -36,6 +36,8 @@ class Case:
     asked: Options = field(default_factory=Options)
     committed: bool = True
     """Else it takes seconds from a seed, and is made where it is verified (made_cases.py)."""
+    all_weights: bool = True
+    """In a file for every recording of the model; else a recording keeps what it needs."""
 
     @property
     def source(self) -> Source:
@@ -52,8 +54,9 @@ class Case:
     def record(self, where: Where) -> Summary:
         model = run.load_model(self.source)
         plan = self.plan(self.ids(model))
-        weights = Path(where.folder).parent / f"weights-{self.dtype}.safetensors"
-        where = replace(where, weights_path=weights)
+        if self.all_weights:
+            weights = Path(where.folder).parent / f"weights-{self.dtype}.safetensors"
+            where = replace(where, weights_path=weights)
         return run.record_run(model, self.source, plan, self.asked, where)
 
 

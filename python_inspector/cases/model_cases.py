@@ -46,6 +46,8 @@ _ROTARY = Options(
         internals=False,
     )
 )
+# The tables alone, without weights: what is turned by them is in `_ROTARY` of another type.
+_TABLES = Options(What(blocks=("rotary_frequencies", "rotary_table"), internals=False))
 _COMPONENTS = Options(
     What(blocks=(*sorted(COMPONENTS), "softmax", "scale", "repeat_kv"), layers=(0,))
 )
@@ -123,9 +125,10 @@ def _all_cases() -> Iterator[Case]:
     yield _made("llama-a2-mha/whole-f32", about, whole(), _ONE_LAYER)
     for kind in ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale"):
         model = f"llama-a3-{kind}"
-        held = kind == "yarn"
-        about = f"rotary {kind}"
-        yield Case(f"{model}/whole-f32", about, model, "f32", whole(), "eager", _ROTARY, held)
+        table = kind in ("linear", "yarn-mscale")
+        held, asked = table or kind == "yarn", _TABLES if table else _ROTARY
+        name, about = f"{model}/whole-f32", f"rotary {kind}"
+        yield Case(name, about, model, "f32", whole(), "eager", asked, held, not table)
     for kind, lengths in (("longrope", (10, 11)), ("dynamic", (14, 11, 10, 9))):
         model, about = f"llama-a3-{kind}", f"rotary {kind}, calls of {lengths} tokens"
         yield Case(f"{model}/whole-f32", about, model, "f32", calls(*lengths), asked=_ROTARY)
