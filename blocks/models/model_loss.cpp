@@ -16,14 +16,25 @@ void take_all(const Params& params) {
   }
 }
 
-// Gemma's, which is stored in the model's dtype, is one of the call's own operands.
-void set_embedding_scale(CausalLm& model, const BlockCall& call) {
+// Of a buffer that is one of the call's operands; nothing where it is none.
+std::vector<double> buffer_values(const BlockCall& call, const std::string& name) {
+  const Tensor buffer = call.optional_input("buffers.model." + name);
+  if (!buffer.defined()) return {};
+  const Tensor host = host_tensor(buffer.dtype(), buffer.shape());
+  call.ctx.ops.device().download(host.raw(), buffer);
+  std::vector<double> values;
+  for (int64_t i = 0; i < host.numel(); ++i)
+    values.push_back(load(host.dtype(), host.data<char>() + i * size_of(host.dtype())));
+  return values;
+}
+
+// What another program rounded to its own dtype: Gemma's scale of embeddings, in the model's, and
+// the rotary frequencies, in float32.
+void set_roundings(CausalLm& model, Sequence& sequence, const BlockCall& call) {
+  const std::vector<double> scale = buffer_values(call, "embed_tokens.embed_scale");
   auto* decoder = dynamic_cast<Decoder*>(&model);
-  const Tensor scale = call.optional_input("buffers.model.embed_tokens.embed_scale");
-  if (!decoder || !scale.defined()) return;
-  const Tensor host = host_tensor(scale.dtype(), scale.shape());
-  call.ctx.ops.device().download(host.raw(), scale);
-  decoder->embedding.scale = load(host.dtype(), host.raw());
+  if (decoder && scale.size() == 1) decoder->embedding.scale = scale[0];
+  sequence.angles.set_frequencies(buffer_values(call, "rotary_emb.inv_freq"));
 }
 
 void run_model_loss(const BlockCall& call) {
@@ -39,12 +50,12 @@ void run_model_loss(const BlockCall& call) {
   take_all(call.params);
   for (const auto& [alias, name] : call.weights.ties())
     call.weights.find(alias);  // the same weight
-  set_embedding_scale(*model, call);
   const Tensor ids = call.input("input_ids"), labels = call.input("labels");
   require<BadInput>(ids.rank() == 2 && labels.shape() == ids.shape(), "loss",
                     "input_ids have shape ", ids.shape(), ", labels ", labels.shape());
   const int64_t batch = ids.dim(0), tokens = ids.dim(1), vocabulary = model->vocabulary();
   Sequence sequence = model->begin(ctx.ops.device(), batch, tokens);
+  set_roundings(*model, sequence, call);
   const Shape shape{batch, tokens, vocabulary};
   const Tensor logits = ctx.take(model->dtype(), shape);
   model->forward(ctx, logits, ids, sequence);

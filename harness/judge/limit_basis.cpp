@@ -293,7 +293,9 @@ Spread LimitBasis::spread_over(const std::vector<Tensor>& runs) const {
 // decide (one token, scores that softmax makes exponents of), one draw may be many times another.
 bool LimitBasis::redraw() {
   if (!allowance_.redraw) return false;
-  own_ = spread_over(allowance_.redraw(static_cast<int>(kLimits.spread_runs)));
+  const std::vector<Tensor> kernels = allowance_.redraw(static_cast<int>(kLimits.spread_runs));
+  if (kernels.empty()) return false;
+  own_ = spread_over(kernels);
   spread_ = &own_;
   return true;
 }

@@ -193,7 +193,7 @@ class Referee {
       rule.max_abs_score = runs_->max_abs_score();  // no recording widens its own limits
       scored_ = true;
     }
-    if (ours.defined()) compare(output, ours);
+    if (ours.defined()) hold_to_float64(output, ours);
     disagrees_ = disagrees_ || !(output.float64_share.value_or(0) <= 1);
   }
 
@@ -204,21 +204,6 @@ class Referee {
   }
 
  private:
-  static void compare(Evidence& output, const Tensor& ours) {
-    Evidence with_ours = output;
-    with_ours.y = ours;  // the device's may have another shape
-    const CaseArrays a = load_arrays(with_ours);
-    std::vector<uint8_t> compared = a.valid;
-    double max_abs = 0;
-    for (size_t i = 0; i < a.o.size(); ++i) {
-      compared[i] = compared[i] && std::isfinite(a.o[i]);
-      if (compared[i]) max_abs = std::max(max_abs, std::fabs(a.o[i]));
-    }
-    const Float64Agreement found = float64_agreement(a.y, a.o, a.delta, compared, max_abs);
-    output.float64_share = found.share;
-    output.float64_at = found.at < 0 ? "" : element_name(a.layout, found.at);
-  }
-
   const Checkpoint& checkpoint_;
   const blocks::BlockEntry& block_;
   const OpSet fused_;
@@ -228,6 +213,21 @@ class Referee {
 };
 
 }  // namespace
+
+void hold_to_float64(Evidence& output, const Tensor& ours) {
+  Evidence with_ours = output;
+  with_ours.y = ours;  // the device's may have another shape
+  const CaseArrays a = load_arrays(with_ours);
+  std::vector<uint8_t> compared = a.valid;
+  double max_abs = 0;
+  for (size_t i = 0; i < a.o.size(); ++i) {
+    compared[i] = compared[i] && std::isfinite(a.o[i]);
+    if (compared[i]) max_abs = std::max(max_abs, std::fabs(a.o[i]));
+  }
+  const Float64Agreement found = float64_agreement(a.y, a.o, a.delta, compared, max_abs);
+  output.float64_share = found.share;
+  output.float64_at = found.at < 0 ? "" : element_name(a.layout, found.at);
+}
 
 bool needs_other_bits(const Recording& recording, const Checkpoint& checkpoint,
                       const blocks::BlockEntry& block, const RunFacts& facts) {

@@ -34,6 +34,9 @@ RunFacts external_facts(const Recording& recording, const blocks::BlockEntry& bl
 bool needs_other_bits(const Recording& recording, const Checkpoint& checkpoint,
                       const blocks::BlockEntry& block, const RunFacts& facts);
 
+// Says in the case how far `ours`, our float64 block's output, is from the recording's oracle.
+void hold_to_float64(Evidence& output, const Tensor& ours);
+
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of
 // a sampled output, on the chosen rows only. Where those cannot be computed alone, the reference

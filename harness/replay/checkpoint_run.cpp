@@ -5,13 +5,11 @@
 #include <cstring>
 #include <mutex>
 
-#include "blocks/backward.h"
-#include "blocks/models/model_loss.h"
 #include "harness/io/sha256.h"
-#include "harness/recording/model_config.h"
 #include "harness/referee/explain.h"
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
+#include "harness/replay/native_block.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
 #include "harness/replay/recording_alone.h"
@@ -50,28 +48,6 @@ std::string cause_of_difference(uint8_t memory, const std::function<bool()>& rep
   if (memory == kNaNs) return " (the same)";
   if (repeats()) return " (memory filled with zeros: an uninitialised read)";
   return " (zeros), and between runs with equal memory: not deterministic";
-}
-
-bool is_loss(const Checkpoint& checkpoint) {
-  return forward_of(checkpoint.block) == "module" && checkpoint.function == "loss";
-}
-
-// The block that runs it; null: none.
-const blocks::BlockEntry* native_block(const Checkpoint& checkpoint) {
-  const std::string_view forward = forward_of(checkpoint.block);
-  if (forward.empty()) return blocks::find_block(checkpoint.block);
-  if (is_loss(checkpoint)) return &blocks::model_loss_block();
-  const blocks::BlockEntry* block = blocks::find_block(forward);
-  return block && block->has_backward ? block : nullptr;
-}
-
-// Of a whole model the configuration is what its block is given.
-Checkpoint with_params(const Recording& recording, const Checkpoint& checkpoint) {
-  Checkpoint out = checkpoint;
-  if (is_loss(checkpoint)) {
-    out.params = read_config(recording.config(), checkpoint.params.where() + ": config");
-  }
-  return out;
 }
 
 // Of the block with its fused ops as their parts.
@@ -257,9 +233,14 @@ void CheckpointRun::note_run() {
   replayed_.outputs = first.outputs;
 }
 
-void CheckpointRun::judge_gradients() {
+std::function<void(OutputCase&)> CheckpointRun::redrawn(Device& oracle) const {
+  return redrawn_gradients(recording_, checkpoint_, *block_, operands_, oracle);
+}
+
+void CheckpointRun::judge_gradients(Device& oracle) {
   CheckpointResult& result = replayed_.result;
-  judge_made(recording_, checkpoint_, runs_->first.outputs, options_.margins, result);
+  judge_made(recording_, checkpoint_, runs_->first.outputs, options_.margins, redrawn(oracle),
+             result);
   result.contract =
       contract_text(facts_of(runs_->first.records, dtype_).contract,
                     allows_inside(checkpoint_, recording_, dtype_) ? checkpoint_.inside
@@ -275,7 +256,7 @@ void CheckpointRun::judge_gradients() {
 
 void CheckpointRun::judge(Device& oracle) {
   stage([&] {
-    if (is_backward()) return judge_gradients();
+    if (is_backward()) return judge_gradients(oracle);
     CheckpointResult& result = replayed_.result;
     const Execution& first = runs_->first;
     const RunFacts facts = facts_of(first.records, dtype_);
@@ -321,12 +302,12 @@ bool CheckpointRun::wants_explanation() const {
 }
 
 // A planted bug that the error looks like is named by the judge already.
-void CheckpointRun::explain_gradients(Device& device) {
+void CheckpointRun::explain_gradients(Device& device, Device& oracle) {
   CheckpointResult& result = replayed_.result;
   if (!result.fused || !options_.fuse) return;
   CheckpointResult apart = result_to_be(recording_, checkpoint_, device.name(), options_);
   judge_made(recording_, checkpoint_, runs_on(device, OpSet(), nullptr).first.outputs, false,
-             apart);
+             redrawn(oracle), apart);
   result.details.push_back(words_on_parts(apart.status));
 }
 
@@ -334,7 +315,7 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
   if (!wants_explanation()) return;
   stage([&] {
     CheckpointResult& result = replayed_.result;
-    if (is_backward()) return explain_gradients(device);
+    if (is_backward()) return explain_gradients(device, oracle);
     const std::string why_not = why_unexplained(recording_, checkpoint_, device.name());
     if (!why_not.empty()) {
       result.details.push_back(why_not);

@@ -52,9 +52,10 @@ class CheckpointRun {
   Verdict verdict_on(const Runs& runs, const std::vector<OutputCase>& cases) const;
   // Results that differ between runs, and memory that was damaged.
   static void add_runs(const Runs& runs, Verdict& verdict);
-  // Gradients, by the recording alone.
-  void judge_gradients();
-  void explain_gradients(Device& device);
+  // Gradients, by the recording; what other roundings do to them is the block's to say.
+  void judge_gradients(Device& oracle);
+  void explain_gradients(Device& device, Device& oracle);
+  std::function<void(OutputCase&)> redrawn(Device& oracle) const;
   // What ran, in the result.
   void note_run();
   bool is_backward() const { return !forward_of(checkpoint_.block).empty(); }

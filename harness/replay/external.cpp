@@ -7,6 +7,7 @@
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
 #include "harness/referee/rounding_family.h"
+#include "harness/replay/native_block.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
 #include "harness/trace/asked_contract.h"
@@ -56,8 +57,12 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options, Device& oracle,
                     CheckpointResult& result) {
   if (options.alone || judged_as_recorded(checkpoint)) {
-    judge_recorded(recording, checkpoint, outputs, options, result);
-    return;
+    const blocks::BlockEntry* gradients = options.alone ? nullptr : native_block(checkpoint);
+    if (!gradients) return judge_recorded(recording, checkpoint, outputs, options, result);
+    const Checkpoint given = with_params(recording, checkpoint);
+    const HostOperands operands = read_operands(recording, given, recording.dtype());
+    return judge_recorded(recording, checkpoint, outputs, options, result,
+                          redrawn_gradients(recording, given, *gradients, operands, oracle));
   }
   const blocks::BlockEntry* block = blocks::find_block(checkpoint.block);
   if (!block)

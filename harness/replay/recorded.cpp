@@ -94,7 +94,8 @@ OutputCase case_of(const Recording& recording, const Checkpoint& checkpoint,
 }
 
 void judge_each(const Recording& recording, const Checkpoint& checkpoint, const Outputs& given,
-                const ExternalOptions& options, CheckpointResult& result) {
+                const ExternalOptions& options, const std::function<void(OutputCase&)>& allow,
+                CheckpointResult& result) {
   if (const std::string words = warning_of(recording, checkpoint); !words.empty()) {
     result.details.push_back(words);
   }
@@ -105,6 +106,7 @@ void judge_each(const Recording& recording, const Checkpoint& checkpoint, const 
   std::vector<OutputVerdict> verdicts;
   for (const auto& [name, y] : given) {
     OutputCase output = case_of(recording, checkpoint, name, y);
+    if (allow) allow(output);
     const std::string words = follow_recorded_bits(recording, checkpoint, options.demanded, output);
     verdicts.push_back(judge(output));
     if (y.dtype() == output.evidence.reference.dtype()) {
@@ -137,20 +139,21 @@ bool judged_as_recorded(const Checkpoint& checkpoint) {
 
 void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options,
-                    CheckpointResult& result) {
+                    CheckpointResult& result, const std::function<void(OutputCase&)>& allow) {
   if (!checkpoint.reserved.empty()) {
     throw Unsupported(text("uses \"", checkpoint.reserved.front(),
                            "\", which this version of the harness cannot read"));
   }
   const Outputs given = given_outputs(recording, checkpoint, outputs, result);
-  judge_each(recording, checkpoint, given, options, result);
+  judge_each(recording, checkpoint, given, options, allow, result);
 }
 
 void judge_made(const Recording& recording, const Checkpoint& checkpoint, const Outputs& made,
-                bool margins, CheckpointResult& result) {
+                bool margins, const std::function<void(OutputCase&)>& allow,
+                CheckpointResult& result) {
   ExternalOptions options;
   options.margins = margins;
-  judge_each(recording, checkpoint, made, options, result);
+  judge_each(recording, checkpoint, made, options, allow, result);
 }
 
 }  // namespace plumb::harness

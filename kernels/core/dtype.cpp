@@ -115,6 +115,7 @@ int quantum_of(const DTypeInfo& format, double x) {
   int exponent = 0;
   std::frexp(x, &exponent);
   const int lowest = format.min_exponent + 1;  // below it the spacing no longer shrinks
+  if (x == 0) exponent = lowest;               // frexp says 0, as it does of 1/2
   return (exponent > lowest ? exponent : lowest) - format.significand_bits;
 }
 

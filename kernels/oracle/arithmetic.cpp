@@ -36,6 +36,8 @@ bool rounds_here(DType storage, std::string_view name, bool eager) {
 double round_in_run(DType storage, double x) {
   const bool at_random = current_scope && current_scope->arithmetic().random_rounding;
   if (!at_random || size_of(storage) != 2 || !std::isfinite(x)) return round_to(storage, x);
+  const double nearest = round_to(storage, x);
+  if (nearest == x) return x;  // below a power of two the values are closer than above it
   return round_to(storage, x + spacing(storage, x) * current_scope->uniform());
 }
 

@@ -154,6 +154,13 @@ TEST_CASE("dtype: round_to chooses the nearer neighbour, the even one on ties, i
   REQUIRE(std::isnan(round_to(DType::f8_e4m3, -std::numeric_limits<double>::infinity())));
 }
 
+TEST_CASE("dtype: around zero the spacing is the smallest value") {
+  for (const Fields& f : kFormats) {
+    REQUIRE(spacing(f.dtype, 0) == value_of(f, 1));
+    REQUIRE(spacing(f.dtype, -0.0) == value_of(f, 1));
+  }
+}
+
 TEST_CASE("dtype: many elements at once are as one by one, at any address") {
   constexpr int64_t kCount = 5;
   const double values[kCount] = {0, 1, 2.5, 3.14159, 60.5};

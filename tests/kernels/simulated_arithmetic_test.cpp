@@ -1,6 +1,7 @@
 // What simulated float32 arithmetic loses, on the oracle.
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "kernels/oracle/arithmetic.h"
 #include "tests/kernels/support.h"
@@ -37,6 +38,22 @@ TEST_CASE("simulated softmax: a score far below the maximum is rounded when that
   CHECK(near < 4 * kU32);
   CHECK(far > 20 * kU32);
   CHECK(far < 80 * kU32);
+}
+
+TEST_CASE("rounded at random: what needs no rounding stays, all else goes to either neighbour") {
+  Arithmetic arithmetic{.noise = 1, .random_rounding = true};
+  const ArithmeticScope scope(arithmetic);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const double step = spacing(dtype, 1), below = step / 2;
+    std::set<double> seen;
+    for (int i = 0; i < 100; ++i) {
+      for (const double exact : {0.0, -0.0, 1.0, -2.0, 1 + step, 0x1p-14, 1 - below}) {
+        REQUIRE(round_in_run(dtype, exact) == exact);
+      }
+      seen.insert(round_in_run(dtype, 1 + step / 4));
+    }
+    CHECK(seen == std::set<double>{1, 1 + step});
+  }
 }
 
 TEST_CASE("simulated softmax: a score of minus infinity stays a weight of zero") {
