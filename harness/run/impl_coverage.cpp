@@ -195,11 +195,11 @@ class Survey {
                                       [](auto& it) { return to_string(it.op, it.name); });
     device_.ops().force(exactly(row.name));
     row.sampled = true;
-    const std::vector<OpCase> samples = cases_of(op->op);
+    if (samples_.empty() || samples_[0].op != op->op) samples_ = cases_of(op->op);
     size_t step = 7;  // through all dtypes and layouts, each once
-    while (std::gcd(step, samples.size()) > 1) ++step;
-    for (size_t i = 0; i < samples.size(); ++i) {
-      const OpCase& sample = samples[i * step % samples.size()];
+    while (std::gcd(step, samples_.size()) > 1) ++step;
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      const OpCase& sample = samples_[i * step % samples_.size()];
       const auto ran = row.ran.find(sample.storage);
       if (ran != row.ran.end() && ran->second.size() >= kEnoughSamples) continue;
       const CheckpointResult result = run_op(sample, device_, oracle_);
@@ -215,6 +215,7 @@ class Survey {
   const Step& step_;
   ImplCoverage coverage_;
   std::map<std::string, ImplCoverage::Row*> by_name_;
+  std::vector<OpCase> samples_;  // of one op: implementations of it follow each other
 };
 
 std::string remark(const ImplCoverage::Row& row) {
