@@ -7,6 +7,8 @@ readonly suites=$logs/suites.tsv
 readonly python=.venv/bin/python
 jobs=$(nproc)
 readonly jobs
+# Builds in several folders share what they compile alike (build_backend).
+export CCACHE_BASEDIR=$PWD
 # Memory that tests free is used again rather than given back to the system and cleared: a third of what
 # replays take (harness/cli/main.cpp does the same).
 export MALLOC_MMAP_THRESHOLD_=$((32 << 20)) MALLOC_TRIM_THRESHOLD_=$((512 << 20)) MALLOC_TOP_PAD_=$((64 << 20))
@@ -242,26 +244,26 @@ build_cuda() {
   local fast=()
   if command -v nvcc >/dev/null; then
     ! nvcc --help | grep -e --Ofast-compile >/dev/null || fast=(-DCMAKE_CUDA_FLAGS=-Ofc=max)  # CUDA 12.8
-    suite build-cuda - build_backend cuda -DCMAKE_CUDA_ARCHITECTURES=90-virtual "${fast[@]}" || true
+    suite build-cuda - build_backend cuda -DCMAKE_CUDA_ARCHITECTURES=90-virtual -DCMAKE_CUDA_FLAGS_RELEASE= "${fast[@]}" || true
   else
     record build-cuda "" - "no nvcc on PATH"
   fi
 }
 build_hip() {
   if command -v hipcc >/dev/null; then
-    suite build-hip - build_backend hip || true
+    suite build-hip - build_backend hip -DCMAKE_BUILD_TYPE=Debug || true
   else
     record build-hip "" - "no hipcc on PATH"
   fi
 }
 
 # Configures a preset with further options, compiles its kernels and links them; the program must know the
-# device then. Code above kernels/ is the same in build-cpu. In a folder of its own, so that no other build becomes
-# unoptimised.
+# device then. Code above kernels/ is the same in build-cpu, and so are C++ files of kernels/, which ccache has.
+# In a folder of its own, so that no other build becomes unoptimised.
 build_backend() {
   local preset=$1 folder=build/test-$1
   shift
-  cmake --preset "$preset" -B "$folder" -DPLUMB_EMU=OFF -DCMAKE_BUILD_TYPE=Debug "$@" &&
+  cmake --preset "$preset" -B "$folder" -DPLUMB_EMU=OFF "$@" &&
     cmake --build "$folder" --target list_devices &&
     "$folder/bin/list_devices" | tee "$logs/devices-$preset.txt" &&
     ! grep -q "^$preset .*this build has no" "$logs/devices-$preset.txt"
