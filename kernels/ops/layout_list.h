@@ -1,7 +1,7 @@
 // Every layout of quantised weights once: its identifier, its name and its row
-// (kernels/ops/layouts.h). The same names and meanings as python_inspector/quantised, to which
-// tests/python/test_quantised_ops.py holds each of them bit for bit. New ones come last: plugins
-// are given their numbers.
+// (kernels/ops/layouts.h). python_inspector/quantised/rows.py reads them, too, a field a `.name =
+// value`; tests/python/test_quantised_ops.py holds devices to what it makes of them bit for bit.
+// New ones come last: plugins are given their numbers.
 //
 // No include guard: it is read several times.
 

@@ -129,10 +129,10 @@ def _scales(engine: torch.Generator, dtype: torch.dtype, *shape: int) -> torch.T
 
 
 def _blocks(name: str, engine: torch.Generator, rows: int, blocks: int) -> torch.Tensor:
-    sizes, _ = BLOCKS[name]
+    sizes = BLOCKS[name].sizes
     codes = _bytes(engine, rows, blocks * sum(sizes))
     at = 0
-    for size in list(sizes) * blocks:
+    for size in sizes * blocks:
         if size == 2:  # an f16: of everyday size
             codes[:, at : at + 2] = _scales(engine, torch.float16, rows, 1).view(torch.uint8)
         at += size

@@ -1,4 +1,5 @@
-"""How quantised weights of a linear layer are stored, a row each.
+"""How quantised weights of a linear layer are stored: the rows of kernels/ops/layout_list.h, with
+the names that files have for their tensors.
 
 A weight [out, in] is (code - zero) * scale, where a scale belongs to a group of codes: of so many
 rows and columns as the shape of the scales says.
@@ -6,9 +7,12 @@ rows and columns as the shape of the scales says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from .bits import LOW_FIRST
+from .rows import rows
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 """OCP Microscaling Formats 1.0, 5.3.3."""
@@ -68,28 +72,54 @@ class Layout:
 
 
 _CT = ("weight_packed", "weight_scale")
-_GPTQ = Layout(
-    "qweight", "scales", "qzeros", group_index="g_idx", about="GPTQ v2", word=32, packed_axis=0,
-    by_input=True, zeros_axis=1,
-)  # fmt: skip
-
-LAYOUTS = {
-    "int8": Layout("weight", "scale", about="codes of int8"),
-    "int8-zero": Layout("weight", "scale", "zero_point", about="codes and zeros of int8"),
-    "fp8": Layout("weight", "scale", about="codes of e4m3fn or e5m2", blocks=True),
-    "mxfp8": Layout("weight", "scale", about="codes of e4m3fn or e5m2", exponents=True),
-    "mxfp4": Layout(*_CT, about="compressed-tensors", grid=E2M1, word=8, exponents=True),
-    "nvfp4": Layout(
-        *_CT, global_scale="weight_global_scale", about="compressed-tensors", grid=E2M1, word=8
-    ),
-    "nf4": Layout(
-        "weight", "absmax", about="bitsandbytes", grid=NF4, word=8, high_first=True, flat=64
-    ),
-    "int4": Layout(*_CT, about="compressed-tensors, symmetric", word=32, offset=8),
-    "int4-zero": Layout(
-        *_CT, zeros="weight_zero_point", about="compressed-tensors", word=32, zeros_axis=0
-    ),
-    "gptq": replace(_GPTQ, about="GPTQ v1", zeros_less_one=True),
-    "gptq-v2": _GPTQ,
-    "awq": replace(_GPTQ, about="AWQ", group_index=None, packed_axis=1, order=INTERLEAVED),
+_GPTQ = ("qweight", "scales", "qzeros", "g_idx")
+_NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "int8": ("codes of int8", ("weight", "scale")),
+    "int8-zero": ("codes and zeros of int8", ("weight", "scale", "zero_point")),
+    "fp8": ("codes of e4m3fn or e5m2", ("weight", "scale")),
+    "mxfp8": ("codes of e4m3fn or e5m2", ("weight", "scale")),
+    "mxfp4": ("compressed-tensors", _CT),
+    "nvfp4": ("compressed-tensors", (*_CT, "weight_global_scale")),
+    "nf4": ("bitsandbytes", ("weight", "absmax")),
+    "int4": ("compressed-tensors, symmetric", _CT),
+    "int4-zero": ("compressed-tensors", (*_CT, "weight_zero_point")),
+    "gptq": ("GPTQ v1", _GPTQ),
+    "gptq-v2": ("GPTQ v2", _GPTQ),
+    "awq": ("AWQ", _GPTQ[:3]),
 }
+"""Who writes it, and the names of those tensors that the layout has, in the order of Layout."""
+_GRIDS = {"e2m1": E2M1, "nf4": NF4}
+_WORDS = {"words": 32, "bytes": 8}
+_PLACES = {"kInterleaved": INTERLEAVED}
+
+
+def _layout(name: str, row: Mapping[str, Any]) -> Layout:
+    about, names = _NAMES[name]
+    left = iter(names)
+    has = {
+        "codes": True,
+        "scales": True,
+        "zeros": "zeros" in row,
+        "global_scale": "has_global_scale" in row,
+        "group_index": "has_group_index" in row,
+    }
+    return Layout(
+        **{tensor: next(left) for tensor, there in has.items() if there},
+        about=about,
+        grid=_GRIDS.get(row.get("grid", "")),
+        word=_WORDS.get(row["codes"]),
+        packed_axis=row.get("packed_axis", 1),
+        order=_PLACES.get(row.get("places", ""), LOW_FIRST),
+        high_first=row.get("places") == "kHighFirst",
+        by_input=row.get("by_input", False),
+        offset=row.get("offset", 0),
+        zeros_axis=row["zeros_axis"] if row.get("zeros") == "words" else None,
+        zeros_less_one=row.get("zeros_less_one", False),
+        exponents=row.get("exponents", False),
+        flat=row.get("flat"),
+        blocks=row.get("of_several_rows", False),
+    )
+
+
+ROWS = rows()
+LAYOUTS = {name: _layout(name, row) for name, row in ROWS.items() if "block" not in row}

@@ -10,10 +10,10 @@ import torch
 
 from ..errors import UsageError
 from . import bits
-from .ggml import BLOCKS
-from .layouts import LAYOUTS, Layout
+from .ggml import BLOCKS, weights_of
+from .layouts import LAYOUTS, ROWS, Layout
 
-FORMATS = (*LAYOUTS, *BLOCKS)
+FORMATS = tuple(ROWS)
 RECIPES = ("weight", "float32", "product", "zero", "factored")
 """Where a kernel rounds to the dtype of x before the output: the weight; nothing; the product of x
 and codes, whose channels are scaled then; the weight, and scale times zero by itself (tinygemm).
@@ -180,20 +180,18 @@ def of_groups(of: Layout, given: Given, group: Group = None) -> torch.Tensor:
 
 
 def _of_blocks(layout: str, stored: torch.Tensor) -> torch.Tensor:
-    sizes, meaning = BLOCKS[layout]
+    of = BLOCKS[layout]
     if stored.dtype != torch.uint8 or stored.ndim != 2:
         raise UsageError(
             f"[quantised] weight is {stored.dtype} {tuple(stored.shape)}; blocks of {layout} are "
             "torch.uint8 [out, bytes of a row]"
         )
-    if stored.shape[-1] % sum(sizes):
+    if stored.shape[-1] % of.bytes:
         raise UsageError(
             f"[quantised] weight has {stored.shape[-1]} bytes a row; a block of {layout} has "
-            f"{sum(sizes)}"
+            f"{of.bytes}"
         )
-    blocks = stored.reshape(-1, sum(sizes)).split(list(sizes), -1)
-    weight: torch.Tensor = meaning(*blocks)
-    return weight.reshape(len(stored), -1).float()
+    return weights_of(of, stored.reshape(-1, of.bytes)).reshape(len(stored), -1).float()
 
 
 def _values(of: Layout, given: Given) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

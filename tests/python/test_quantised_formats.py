@@ -37,7 +37,7 @@ def words(*shape: int) -> torch.Tensor:
 
 def blocks(layout: str) -> torch.Tensor:
     """Random codes, and scales in f16 that are numbers."""
-    sizes, count = ggml.BLOCKS[layout][0], 2
+    sizes, count = ggml.BLOCKS[layout].sizes, 2
     parts = [
         scales(OUT, count, 1).half().view(torch.uint8)
         if size == 2
@@ -186,8 +186,8 @@ def faults(layout: str, weight: Tensors) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def faults_of_blocks(layout: str, stored: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    sizes = ggml.BLOCKS[layout][0]
-    parts = list(stored.reshape(OUT, -1, sum(sizes)).split(list(sizes), -1))
+    sizes = ggml.BLOCKS[layout].sizes
+    parts = list(stored.reshape(OUT, -1, sum(sizes)).split(sizes, -1))
 
     def of(changed: list[torch.Tensor]) -> torch.Tensor:
         return exact(layout, (torch.cat(changed, -1).flatten(1),))

@@ -6,6 +6,7 @@ tests/kernels/quantised_test.cpp holds every device. Run as a program it writes 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from python_inspector.cases.quantised_ops import (
     weight,
 )
 from python_inspector.quantised import FORMATS, dequantize
-from python_inspector.quantised.layouts import LAYOUTS
+from python_inspector.quantised.layouts import LAYOUTS, ROWS
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 _NAMES = {
@@ -156,6 +157,19 @@ def test_the_tables_say_what_the_decoders_and_torch_give() -> None:
 def test_every_layout_is_in_the_table() -> None:
     text = (KERNELS / "quantised_weights.inc").read_text()
     assert [name for name in FORMATS if f'"{name}"' not in text] == []
+
+
+def test_every_row_of_the_table_of_devices_is_read() -> None:
+    """With all its fields: of those that a layout gained here nothing is known."""
+    text = (KERNELS.parents[1] / "kernels" / "ops" / "layout_list.h").read_text()
+    names = re.findall(r'^PLUMB_LAYOUT\(\w+, "(.*?)"', text, re.MULTILINE)
+    assert list(FORMATS) == names and len(names) == text.count("\nPLUMB_LAYOUT(")
+    known = {"codes", "places", "packed_axis", "by_input", "offset", "grid", "zeros", "zeros_axis",
+             "zeros_less_one", "exponents", "has_global_scale", "has_group_index",
+             "of_several_rows", "flat", "block"}  # fmt: skip
+    of_blocks = {"bytes", "codes", "group", "low", "high", "scale", "least", "parts", "parts_at"}
+    assert {field for row in ROWS.values() for field in row} == known
+    assert {field for row in ROWS.values() for field in row.get("block", ())} == of_blocks
 
 
 def _swapped(codes: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,1 @@
+../../kernels/ops/layout_list.h
