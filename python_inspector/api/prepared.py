@@ -244,7 +244,7 @@ class Prepared:
                 for of, it, made in zip(self.cases, verdicts, calls, strict=True)
             ]
         verdicts = [
-            it if of.large else self._by_its_codes(of, it, made)
+            it if of.large else self._by_its_codes(of, it, made, keep)
             for of, it, made in zip(self.cases, verdicts, calls, strict=True)
         ]
         verdicts = [
@@ -258,8 +258,11 @@ class Prepared:
             verdict = explainer.blinded(verdict)
         return verdict if keep is None or verdict.replay else self._stays(verdict, calls, keep)
 
-    def _by_its_codes(self, of: Recorded, verdict: Verdict, calls: Calls) -> Verdict:
-        """A pass where simulated kernels round to different codes, held to those of the kernel."""
+    def _by_its_codes(
+        self, of: Recorded, verdict: Verdict, calls: Calls, keep: Path | None
+    ) -> Verdict:
+        """A pass where simulated kernels round to different codes, held to those of the kernel. One
+        that fails so is kept with them."""
         if verdict.status != "pass" or self.how.codes is not None or self.how.gradients:
             return verdict
         from ..recorder.own_codes import OF_BITS, WORDS, codes_that_fit
@@ -273,8 +276,11 @@ class Prepared:
             found = part._concluded([calls], None, explain=False)
             if found.status != "fail" or set(found.failed_gates) <= OF_BITS:
                 return verdict
-            failed = failed or replace(found, reason=f"{found.reason}; {WORDS}")
-        return failed or verdict
+            failed = failed or (part, replace(found, reason=f"{found.reason}; {WORDS}"))
+        if failed is None:
+            return verdict
+        part, found = failed
+        return found if keep is None else part._stays(found, [calls], keep)
 
     def _judge_of_rows(self, of: Recorded, keep: Path | None) -> Judge:
         large = of.large

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import torch
 from checked import normal, wrong
 
 from python_inspector import check
+from python_inspector.recorder.own_codes import WORDS
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -147,3 +151,22 @@ def test_a_small_call_is_held_to_the_codes_that_it_has(
 
             assert not torch.equal(with_codes(moved)(x, w), like(x, w))
             check(with_codes(moved), like, inputs=(x, w))
+
+
+def test_a_case_that_fails_by_its_codes_fails_when_it_is_judged_again(
+    harness: Path, tmp_path: Path
+) -> None:
+    """The folder has the codes that the verdict was by."""
+    x, w = few_ties(3, 127)
+
+    def like(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return of_8_bits(x, w, divided, 127, torch.round)
+
+    def unrounded(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return of_8_bits(x, w, divided, 127, lambda q: q)
+
+    verdict = wrong(unrounded, like, (x, w), keep=tmp_path / "case")
+    assert WORDS in verdict.reason
+    words = shlex.split(verdict.replay)[1:]
+    done = subprocess.run([harness, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
