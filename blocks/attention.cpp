@@ -6,14 +6,14 @@ namespace plumb::blocks {
 
 Attention Attention::load(const Weights& weights, const Params& params) {
   Attention a;
-  if ((weights / "qkv_proj").has("weight")) {
-    a.qkv_proj = Linear::load(weights / "qkv_proj");
+  if (Linear::is_in(weights, "qkv_proj")) {
+    a.qkv_proj = Linear::load(weights, params, "qkv_proj");
   } else {
-    a.q_proj = Linear::load(weights / "q_proj");
-    a.k_proj = Linear::load(weights / "k_proj");
-    a.v_proj = Linear::load(weights / "v_proj");
+    a.q_proj = Linear::load(weights, params, "q_proj");
+    a.k_proj = Linear::load(weights, params, "k_proj");
+    a.v_proj = Linear::load(weights, params, "v_proj");
   }
-  a.o_proj = Linear::load(weights / "o_proj");
+  a.o_proj = Linear::load(weights, params, "o_proj");
   if (params.boolean_or("adapters", false)) {
     const std::string call = text(params.integer("call"));
     a.q_adapter = LowRankAdapter::load(weights / "linear_q_adapter_list" / call);
@@ -35,7 +35,7 @@ Attention Attention::load(const Weights& weights, const Params& params) {
     else a.cache = KvCache::load(cache);
   }
   for (const Linear* projection : {&a.q_proj, &a.k_proj, &a.v_proj, &a.qkv_proj}) {
-    if (!projection->weight.defined()) continue;
+    if (!projection->defined()) continue;
     if (a.head_dim <= 0 || projection->rows() % a.head_dim != 0) {
       throw BadInput(text(params.where(), ": head_dim is ", a.head_dim, ", a projection has ",
                           projection->rows(), " rows"));
@@ -149,9 +149,9 @@ std::array<Tensor, 3> Attention::project(Context& ctx, const Tensor& hidden) con
   const auto split = [&](const Tensor& flat) {
     return flat.view({batch, tokens, flat.dim(2) / head_dim, head_dim});
   };
-  if (qkv_proj.weight.defined()) {
+  if (qkv_proj.defined()) {
     const Tensor all = split(rows_of("qkv_proj", qkv_proj));
-    const int64_t total = all.dim(2), q = o_proj.weight.dim(1) / head_dim, k = (total + q) / 2;
+    const int64_t total = all.dim(2), q = o_proj.columns() / head_dim, k = (total + q) / 2;
     return {all.slice(2, 0, q), all.slice(2, q, k), all.slice(2, k, total)};
   }
   const std::array rows{rows_of("q_proj", q_proj), rows_of("k_proj", k_proj),

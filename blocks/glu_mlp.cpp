@@ -7,19 +7,18 @@ namespace plumb::blocks {
 
 GluMlp GluMlp::load(const Weights& weights, const Params& params) {
   GluMlp mlp;
-  const Weights packed = weights / "gate_up_proj";
-  if (packed.has("weight")) {
-    mlp.gate = Linear::load(packed);
+  if (Linear::is_in(weights, "gate_up_proj")) {
+    mlp.gate = Linear::load(weights, params, "gate_up_proj");
     if (params.boolean_or("adapter", false)) {
       const std::string call = text(params.integer("call"));
       mlp.adapter = LowRankAdapter::load(weights / "gate_up_proj_adapter_list" / call);
     }
   } else {
-    mlp.gate = Linear::load(weights / "gate_proj");
-    mlp.up = Linear::load(weights / "up_proj");
+    mlp.gate = Linear::load(weights, params, "gate_proj");
+    mlp.up = Linear::load(weights, params, "up_proj");
   }
   params.ignore("call");  // without an adapter it names nothing
-  mlp.down = Linear::load(weights / "down_proj");
+  mlp.down = Linear::load(weights, params, "down_proj");
   mlp.function = read_activation(params);
   return mlp;
 }
@@ -31,7 +30,7 @@ void GluMlp::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) c
     shape.set(-1, width);
     return ctx.take(hidden.dtype(), shape);
   };
-  const bool packed = !up.weight.defined();
+  const bool packed = !up.defined();
   Tensor gate_values = widened(gate.rows());
   gate(ctx, gate_values, hidden);
   ctx.probe(packed ? "gate_up_proj" : "gate_proj", "out", gate_values);
@@ -48,7 +47,7 @@ void GluMlp::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) c
     up(ctx, up_values, hidden);
     ctx.probe("up_proj", "out", up_values);
   }
-  const Tensor product = widened(down.weight.dim(1));
+  const Tensor product = widened(down.columns());
   ctx.ops.gated_activation(product, gate_values, up_values, function);
   ctx.probe(":glu_activation", "out", product);
   down(ctx, out, product);

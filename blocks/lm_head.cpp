@@ -7,7 +7,7 @@
 namespace plumb::blocks {
 
 LmHead LmHead::load(const Weights& weights, const Params& params) {
-  const LmHead head{Linear::load(weights), params.integer("logits_to_keep"),
+  const LmHead head{Linear::load_alone(weights, params), params.integer("logits_to_keep"),
                     params.number_or_null("softcap"),
                     params.has("scale") ? params.number_or_null("scale") : std::nullopt};
   if (head.logits_to_keep < 0) {

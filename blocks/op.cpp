@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "blocks/components.h"
+#include "blocks/linear.h"
 #include "blocks/sdpa.h"
 #include "kernels/ops/window_calls.h"
 
@@ -144,23 +145,6 @@ void run_backward(const BlockCall& call, OpId op, const std::vector<Tensor>& t) 
       return ops.matmul_backward(t[0], t[1], t[2], t[3], t[4], params.boolean("transpose_b"));
     default: return ops.binary(op, t[0], t[1], t[2], number_or_0(params, "number"));
   }
-}
-
-OfAxes read_group(const Params& params) {
-  OfAxes out{};
-  if (!params.has("group")) return out;
-  const std::vector<double>& given = params.numbers("group");
-  params.expect(given.size() == 2, "group has ", given.size(),
-                " numbers, expected rows and columns");
-  for (size_t i = 0; i < 2; ++i) out.at(i) = static_cast<int64_t>(given[i]);
-  return out;
-}
-
-QuantisedParams read_quantised(const Params& params) {
-  const std::string& name = params.string("layout");
-  const std::optional<QuantLayout> layout = layout_from_name(name);
-  params.expect(layout.has_value(), "layout is \"", name, "\", which none is called");
-  return {*layout, read_group(params)};
 }
 
 QuantizeParams read_quantize(const Params& params) {

@@ -32,9 +32,11 @@ DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType rec
   return dtype;
 }
 
-// Codes of 8 bits mean nothing in another dtype.
-DType weight_dtype(DType recorded, DType dtype) {
-  return is_floating(recorded) && size_of(recorded) > 1 ? dtype : recorded;
+// Codes of 8 bits mean nothing in another dtype. Scales have one of their own; who has them is run
+// in the recorded one, or in float64.
+DType weight_dtype(const Checkpoint& checkpoint, DType recorded, DType dtype) {
+  const bool as_recorded = has_quantised_weights(checkpoint) && dtype != DType::f64;
+  return is_floating(recorded) && size_of(recorded) > 1 && !as_recorded ? dtype : recorded;
 }
 
 std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoint& checkpoint,
@@ -74,7 +76,7 @@ HostOperands read_operands(const Recording& recording, const Checkpoint& checkpo
   }
   for (const auto& [name, key] : checkpoint.weights) {
     const Tensor host = recording.read(key);
-    out.weights[name] = converted(host, weight_dtype(host.dtype(), dtype));
+    out.weights[name] = converted(host, weight_dtype(checkpoint, host.dtype(), dtype));
   }
   out.outputs = output_specs(recording, checkpoint, dtype);
   return out;
@@ -93,7 +95,8 @@ HostOperands blank_operands(const Recording& recording, const Checkpoint& checkp
         blank(ref.tensor, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype));
   }
   for (const auto& [name, key] : checkpoint.weights) {
-    out.weights[name] = blank(key, weight_dtype(recording.tensor_info(key).dtype, dtype));
+    out.weights[name] =
+        blank(key, weight_dtype(checkpoint, recording.tensor_info(key).dtype, dtype));
   }
   out.outputs = output_specs(recording, checkpoint, dtype);
   return out;

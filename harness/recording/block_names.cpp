@@ -1,5 +1,7 @@
 #include "harness/recording/block_names.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -37,6 +39,27 @@ std::string numbered(std::string name) {
     if (end > begin && end < name.size() && name[end] == '.') name.replace(begin, end - begin, "N");
   }
   return name;
+}
+
+// The table has the weight that these are of: operands of op quantised_linear where it is
+// quantised, and what a pruned one is made of.
+std::set<std::string> whole_weights(const std::set<std::string>& names, bool quantised) {
+  constexpr std::array<std::string_view, 4> kOthers = {"scales", "zeros", "global_scale",
+                                                       "group_index"};
+  std::set<std::string> out;
+  for (const std::string& name : names) {
+    const size_t begin = name.rfind('.') + 1;  // 0 where there is none
+    const std::string_view last = std::string_view(name).substr(begin);
+    if (last == "weight_orig" || last == "bias_orig") {
+      out.insert(name.substr(0, name.size() - std::string_view("_orig").size()));
+    } else if (quantised && last == "codes") {
+      out.insert(name.substr(0, begin) + "weight");
+    } else if (last != "weight_mask" && last != "bias_mask" &&
+               !(quantised && std::ranges::find(kOthers, last) != kOthers.end())) {
+      out.insert(name);
+    }
+  }
+  return out;
 }
 
 template <class Map>
@@ -91,7 +114,8 @@ class NameCheck {
     }
     const auto weights = row_.find("weights");
     if (!weights || !weights->is_null()) {
-      compare("weights", names_of(c_.weights), words("weights"));
+      compare("weights", whole_weights(names_of(c_.weights), has_quantised_weights(c_)),
+              words("weights"));
     }
   }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "blocks/catalog.h"
 #include "harness/io/file.h"
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
@@ -161,6 +162,23 @@ std::vector<std::string> Recording::inside() const {
 std::string_view forward_of(std::string_view kind) {
   constexpr std::string_view kBackward = ".backward";
   return kind.ends_with(kBackward) ? kind.substr(0, kind.size() - kBackward.size()) : "";
+}
+
+namespace {
+
+bool states_layouts(const blocks::Params& params) {
+  const auto& values = params.values();
+  return values.contains("layouts") || values.contains("layout") ||
+         std::any_of(values.begin(), values.end(), [](const auto& it) {
+           const auto* nested = std::get_if<blocks::Params>(&it.second);
+           return nested && states_layouts(*nested);
+         });
+}
+
+}  // namespace
+
+bool has_quantised_weights(const Checkpoint& checkpoint) {
+  return checkpoint.block != blocks::kOpBlock && states_layouts(checkpoint.params);
 }
 
 int token_axis(const std::vector<std::string>& axes) {

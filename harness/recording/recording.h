@@ -124,6 +124,9 @@ struct Checkpoint {
   std::vector<std::string> reserved;
 };
 
+// Whether it is a block that has quantised weights: its params say their layouts.
+bool has_quantised_weights(const Checkpoint& checkpoint);
+
 struct TensorInfo {
   std::string file;  // "tensors", "weights" or "model:<name>"; empty for one that is generated
   std::string name;  // inside the safetensors file

@@ -101,11 +101,20 @@ void FeatureFinder::attention_block(const blocks::Params& p, const std::string& 
     buffers(p.object("cache"), queries);
     keys = blocks::StaticKvCache::load(p.object("cache")).returned(queries);
   }
-  const auto heads = [&](const char* projection, int64_t axis) {
-    return weight_shape(prefix + projection + ".weight")[axis] / head_dim;
+  const auto heads = [&](const std::string& projection, int axis) {
+    if (p.has("layouts") && p.object("layouts").has(projection)) {
+      const std::vector<double>& shape = p.object("layouts").object(projection).numbers("shape");
+      p.expect(shape.size() == 2, "shape of ", projection, " is not that of a matrix");
+      return static_cast<int64_t>(shape[static_cast<size_t>(axis)]) / head_dim;
+    }
+    const std::string name = prefix + projection + ".weight";
+    const bool pruned = checkpoint_.weights.contains(name + "_orig");
+    return weight_shape(pruned ? name + "_orig" : name)[axis] / head_dim;
   };
   const int64_t query_heads = heads("o_proj", 1);
-  const bool packed = checkpoint_.weights.count(prefix + "qkv_proj.weight") > 0;
+  const auto begins = checkpoint_.weights.lower_bound(prefix + "qkv_proj.");
+  const bool packed =
+      begins != checkpoint_.weights.end() && begins->first.starts_with(prefix + "qkv_proj.");
   attention(p, queries, keys, query_heads,
             packed ? (heads("qkv_proj", 0) - query_heads) / 2 : heads("k_proj", 0));
   biases();

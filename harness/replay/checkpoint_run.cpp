@@ -106,8 +106,9 @@ void CheckpointRun::prepare() {
       throw Unsupported(text("uses \"", checkpoint_.reserved.front(),
                              "\", which this version of the harness cannot read"));
     }
-    if (is_backward() && dtype_ != recording_.dtype() && dtype_ != DType::f64) {
-      throw Unsupported(text("gradients are judged by what the recorded run shows, in ",
+    if (is_as_recorded() && dtype_ != recording_.dtype() && dtype_ != DType::f64) {
+      throw Unsupported(text(is_backward() ? "gradients are" : "a block of quantised weights is",
+                             " judged by what the recorded run shows, in ",
                              name_of(recording_.dtype()), " or f64, not in ", name_of(dtype_)));
     }
     Features features = features_of(recording_, checkpoint_, dtype_);
@@ -234,10 +235,11 @@ void CheckpointRun::note_run() {
 }
 
 std::function<void(OutputCase&)> CheckpointRun::redrawn(Device& oracle) const {
+  if (!is_backward()) return {};
   return redrawn_gradients(recording_, checkpoint_, *block_, operands_, oracle);
 }
 
-void CheckpointRun::judge_gradients(Device& oracle) {
+void CheckpointRun::judge_as_recorded(Device& oracle) {
   CheckpointResult& result = replayed_.result;
   judge_made(recording_, checkpoint_, runs_->first.outputs, options_.margins, redrawn(oracle),
              result);
@@ -256,7 +258,7 @@ void CheckpointRun::judge_gradients(Device& oracle) {
 
 void CheckpointRun::judge(Device& oracle) {
   stage([&] {
-    if (is_backward()) return judge_gradients(oracle);
+    if (is_as_recorded()) return judge_as_recorded(oracle);
     CheckpointResult& result = replayed_.result;
     const Execution& first = runs_->first;
     const RunFacts facts = facts_of(first.records, dtype_);
@@ -302,7 +304,7 @@ bool CheckpointRun::wants_explanation() const {
 }
 
 // A planted bug that the error looks like is named by the judge already.
-void CheckpointRun::explain_gradients(Device& device, Device& oracle) {
+void CheckpointRun::explain_as_recorded(Device& device, Device& oracle) {
   CheckpointResult& result = replayed_.result;
   if (!result.fused || !options_.fuse) return;
   CheckpointResult apart = result_to_be(recording_, checkpoint_, device.name(), options_);
@@ -315,7 +317,7 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
   if (!wants_explanation()) return;
   stage([&] {
     CheckpointResult& result = replayed_.result;
-    if (is_backward()) return explain_gradients(device, oracle);
+    if (is_as_recorded()) return explain_as_recorded(device, oracle);
     const std::string why_not = why_unexplained(recording_, checkpoint_, device.name());
     if (!why_not.empty()) {
       result.details.push_back(why_not);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/replay/recorded.h"
 #include "harness/replay/replay.h"
 
 namespace plumb::harness {
@@ -52,12 +53,14 @@ class CheckpointRun {
   Verdict verdict_on(const Runs& runs, const std::vector<OutputCase>& cases) const;
   // Results that differ between runs, and memory that was damaged.
   static void add_runs(const Runs& runs, Verdict& verdict);
-  // Gradients, by the recording; what other roundings do to them is the block's to say.
-  void judge_gradients(Device& oracle);
-  void explain_gradients(Device& device, Device& oracle);
+  // Gradients, and what has quantised weights, by the recording; what other roundings do to
+  // gradients is the block's to say.
+  void judge_as_recorded(Device& oracle);
+  void explain_as_recorded(Device& device, Device& oracle);
   std::function<void(OutputCase&)> redrawn(Device& oracle) const;
   // What ran, in the result.
   void note_run();
+  bool is_as_recorded() const { return judged_as_recorded(checkpoint_); }
   bool is_backward() const { return !forward_of(checkpoint_.block).empty(); }
   bool is_refereed(bool fails) const;
   bool is_alone() const { return options_.referee == RefereeRule::never; }

@@ -57,7 +57,8 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options, Device& oracle,
                     CheckpointResult& result) {
   if (options.alone || judged_as_recorded(checkpoint)) {
-    const blocks::BlockEntry* gradients = options.alone ? nullptr : native_block(checkpoint);
+    const bool backward = !options.alone && !forward_of(checkpoint.block).empty();
+    const blocks::BlockEntry* gradients = backward ? native_block(checkpoint) : nullptr;
     if (!gradients) return judge_recorded(recording, checkpoint, outputs, options, result);
     const Checkpoint given = with_params(recording, checkpoint);
     const HostOperands operands = read_operands(recording, given, recording.dtype());

@@ -134,7 +134,8 @@ void judge_each(const Recording& recording, const Checkpoint& checkpoint, const 
 }  // namespace
 
 bool judged_as_recorded(const Checkpoint& checkpoint) {
-  return checkpoint.block == "module" || !forward_of(checkpoint.block).empty();
+  return checkpoint.block == "module" || !forward_of(checkpoint.block).empty() ||
+         has_quantised_weights(checkpoint);
 }
 
 void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,

@@ -175,7 +175,7 @@ constexpr Real scale_at(const PackedWeight& w, int64_t n, int64_t k) {
   const int64_t at = r * w.scales_row + c;
   if (w.layout.exponents) return e8m0<Real>(element<uint8_t>(w.scales, at));
   if (!w.layout.has_global_scale) return number_at<Real>(w.scales_dtype, w.scales, at);
-  if (w.scales_dtype == DType::f64) {
+  if (w.scales_dtype == DType::f64 || w.global_dtype == DType::f64) {
     return number_at<Real>(w.scales_dtype, w.scales, at) /
            number_at<Real>(w.global_dtype, w.global_scale, 0);
   }

@@ -274,7 +274,7 @@ def _by_name(entry: Mapping[str, Any], returned: Any) -> Mapping[str, Any]:
     """The outputs that were given; None is one that was not."""
     expected = list(entry["outputs"])
     results = [name for name in expected if not name.endswith("_after")] or expected
-    anything = is_recorded_alone(entry["block"])  # attention weights that no flash kernel has
+    anything = is_recorded_alone(entry["block"], {})  # attention weights that no flash kernel has
     required = [] if anything else results
     if isinstance(returned, (tuple, list)) and anything and len(returned) <= len(results):
         returned = dict(zip(results, returned, strict=False))

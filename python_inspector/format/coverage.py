@@ -59,7 +59,7 @@ def coverage(folders: Iterable[Path]) -> list[Row]:
         dtype = recording["provenance"]["dtype"]
         for checkpoint in recording["checkpoints"]:
             block = checkpoint["block"]
-            if is_recorded_alone(block):
+            if is_recorded_alone(block, checkpoint["params"]):
                 continue
             for name, value in _values(folder, recording, checkpoint):
                 row = rows.setdefault((block, name), Row(block, name))

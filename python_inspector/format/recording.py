@@ -372,9 +372,15 @@ def is_backward(kind: str) -> bool:
     return kind.endswith(f".{BACKWARD}")
 
 
-def is_recorded_alone(kind: str) -> bool:
-    """Whether the recording alone judges a block, as nothing native computes it."""
-    return kind == "module" or is_backward(kind)
+def is_recorded_alone(kind: str, params: Mapping[str, Any]) -> bool:
+    """Whether the recording alone judges a block: nothing native computes it, or what does rounds
+    elsewhere than the model, as with quantised weights, or gives gradients."""
+    return kind == "module" or is_backward(kind) or (kind != "op" and _states_layouts(params))
+
+
+def _states_layouts(params: Mapping[str, Any]) -> bool:
+    nested = (value for value in params.values() if isinstance(value, Mapping))
+    return "layout" in params or "layouts" in params or any(map(_states_layouts, nested))
 
 
 def call_of(id: str) -> str:

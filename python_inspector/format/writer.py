@@ -26,7 +26,7 @@ from .recording import (
     VERSION,
     Checkpoint,
     Contract,
-    is_backward,
+    is_recorded_alone,
     plain,
 )
 from .recording_text import recording_text
@@ -228,7 +228,8 @@ class RecordingWriter:
     def _save_json(self, header: dict[str, Any], files: dict[str, Any]) -> int:
         if missing := {"name", "provenance", "config", "network"} - header.keys():
             raise FormatError(f"the header lacks {', '.join(sorted(missing))}")
-        new = any(is_backward(it["block"]) for it in self._checkpoints.values())
+        alone = (it for it in self._checkpoints.values() if it["block"] != "module")
+        new = any(is_recorded_alone(it["block"], it["params"]) for it in alone)
         new = new or self._table.has_codes
         recording = {
             "format": FORMAT,

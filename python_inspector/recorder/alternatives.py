@@ -34,7 +34,7 @@ def judgement_of(
 ) -> Judgement | None:
     """Of a call without a native block whose outputs are stored whole; None for any other. `known`
     has its limits, where they are known."""
-    if not is_recorded_alone(block.kind) or not options.bugs:
+    if not is_recorded_alone(block.kind, block.params) or not options.bugs:
         return None
     if reruns.simulated is None or reruns.oracle is None:
         return None

@@ -25,10 +25,13 @@ from ..taps.common import FunctionTap, ModuleTap
 from ..taps.generic import any_call, any_function
 from ..taps.masks import Visibility
 from ..taps.options import Options, layer_of
+from ..taps.pruned import with_masks
+from ..taps.quantised import with_layers
 from ..trace import truncation
 from ..trace.given import Given
 from ..trace.replay import Again, Rerun, Runner, aside, is_aside, run_as_it_is, run_watched
 from ..trace.reruns import Reruns
+from ..trace.wrapped import is_quantised
 from . import provenance
 from .backward_calls import Backward, backward_of, has_backward
 from .chain import Chain, is_of_chain
@@ -92,6 +95,13 @@ class Recorder:
         """A warning that the recording keeps."""
         self.writer.warn(text)
         warnings.warn(text, RecordWarning, stacklevel=3)
+
+    def with_quantised(self, block: Block, module: torch.nn.Module) -> Block | None:
+        """The block of a module, whose layers may have quantised weights; None where it cannot."""
+        if not is_quantised(module):
+            return block
+        layers = self.taps.linears(module)
+        return None if layers is None else with_layers(block, layers)
 
     def record(
         self,
@@ -196,9 +206,10 @@ class Recorder:
         frame = Frame(path, module, call, internals=tap.internals, keep=tap.keep)
         if tap.describe is not None:
             frame.loaded = dispatch.load(module)
+            forward = with_masks(module)
 
             def again(run: Runner) -> Rerun:
-                return run(module.forward, args, kwargs, [module])
+                return run(forward, args, kwargs, [module])
 
             self._open(frame, _function_of(path), (tap.describe, again), (any_call, again))
         self.stack.append(frame)

@@ -44,7 +44,7 @@ class Rerunner:
 
     def _has_judge(self, block: Block) -> bool:
         """Says so once where there is none for a block that needs one."""
-        if not is_recorded_alone(block.kind) or not self._options.bugs:
+        if not is_recorded_alone(block.kind, block.params) or not self._options.bugs:
             return False
         try:
             judge_library()

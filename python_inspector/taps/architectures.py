@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from ..trace.wrapped import is_quantised
+from ..trace.lift import WIDE
+from ..trace.wrapped import is_quantised, is_wrapper
 from . import blocks, decoders, zamba2
-from .common import GENERIC, Architecture, FunctionTap, ModuleTap
+from .common import GENERIC, Architecture, FunctionTap, ModuleTap, linear
 from .generic import any_call, any_function, or_any_call
+from .quantised import QuantisedLinear, described, quantised_linears, recognised
 
 ARCHITECTURES: dict[str, Architecture] = {
     **decoders.TAPS,
@@ -33,16 +36,42 @@ class Taps:
     base_path: str
     """Module path of the decoder without its head; calling it alone is a forward call too."""
     model: torch.nn.Module
-    _quantised: dict[int, bool] = field(default_factory=dict)
-    """Of its modules, by id."""
+    dtype: torch.dtype = torch.float32
+    """Of its activations."""
+    _of_quantised: dict[int, ModuleTap | None] = field(default_factory=dict)
+    """Of its modules, by id; None for one without quantised weights."""
+    _linears: dict[int, QuantisedLinear | None] = field(default_factory=dict)
+    """Of modules that have such themselves, by id."""
     _by_class: dict[type[torch.nn.Module], ModuleTap | None] = field(default_factory=dict)
 
     def module(self, module: torch.nn.Module) -> ModuleTap | None:
-        """Its tap; what has quantised weights is no native block, and any call."""
-        if id(module) not in self._quantised:
-            self._quantised[id(module)] = is_quantised(module)
-        if self._quantised[id(module)]:
+        """Its tap; what has quantised weights that no native block has is any call."""
+        if id(module) not in self._of_quantised:
+            quantised = is_quantised(module)
+            self._of_quantised[id(module)] = self._quantised_tap(module) if quantised else None
+        return self._of_quantised[id(module)] or self._usual_tap(module)
+
+    def linears(self, module: torch.nn.Module) -> dict[str, QuantisedLinear] | None:
+        """The layers of quantised weights in it, by path; None where some are anything else."""
+        return quantised_linears(module, self._linear)
+
+    def _linear(self, module: torch.nn.Module) -> QuantisedLinear | None:
+        if id(module) not in self._linears:
+            self._linears[id(module)] = recognised(module, self.dtype)
+        return self._linears[id(module)]
+
+    def _quantised_tap(self, module: torch.nn.Module) -> ModuleTap:
+        layers = self.linears(module)
+        if layers is None:
             return ModuleTap(any_call)
+        if "" in layers:
+            return ModuleTap(described(linear, layers))
+        usual = self._usual_tap(module) or ModuleTap()
+        if usual.describe is None:
+            return usual
+        return replace(usual, describe=described(usual.describe, layers))
+
+    def _usual_tap(self, module: torch.nn.Module) -> ModuleTap | None:
         kind = type(module)
         if kind not in self._by_class:
             self._by_class[kind] = self._find(module)
@@ -108,7 +137,17 @@ def taps_for(model: torch.nn.Module) -> Taps:
     config: Any = getattr(model, "config", None)
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
     paths = {id(m): path for path, m in model.named_modules()}
-    return Taps(architecture, paths.get(id(_decoder_of(model)), ""), model)
+    base = paths.get(id(_decoder_of(model)), "")
+    return Taps(architecture, base, model, _dtype_of(model))
+
+
+def _dtype_of(model: torch.nn.Module) -> torch.dtype:
+    """The dtype of floats that most of its parameters have."""
+    sizes: Counter[torch.dtype] = Counter()
+    for parameter in model.parameters():
+        if parameter.dtype in WIDE and not is_wrapper(type(parameter)):
+            sizes[parameter.dtype] += parameter.numel()
+    return sizes.most_common(1)[0][0] if sizes else torch.float32
 
 
 def _decoder_of(model: Any) -> Any:

@@ -36,6 +36,9 @@ class Recorder(Protocol):
     def warn(self, text: str) -> None:
         """A warning that the recording keeps."""
 
+    def with_quantised(self, block: Block, module: torch.nn.Module) -> Block | None:
+        """The block of a module, whose layers may have quantised weights; None where it cannot."""
+
     def record(
         self, path: str, function: str | None, block: Block, result: Any, again: Again | None
     ) -> None:

@@ -33,6 +33,7 @@ NormRow = Mapping[str, Any]
 """weight_offset and rounding of an RMSNorm; empty: a LayerNorm without bias."""
 LLAMA_NORM: NormRow = {"weight_offset": 0, "rounding": "before"}
 HALF: Rotation = {"style": "half"}
+_PRUNED, _MASK = "_orig", "_mask"
 Describe = Callable[[Call], Block | None]
 After = Callable[[Recorder, Frame, Any], None]
 
@@ -78,8 +79,17 @@ class Architecture:
 
 
 def weights_of(module: torch.nn.Module | None) -> dict[str, torch.Tensor]:
-    """All parameters by their name relative to the module."""
-    return {} if module is None else dict(module.named_parameters(remove_duplicate=False))
+    """All parameters by their name relative to the module, with the masks of pruned ones:
+    `weight_mask` of `weight_orig`, as torch.nn.utils.prune has them."""
+    if module is None:
+        return {}
+    weights: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    masks = {
+        name: mask
+        for name, mask in module.named_buffers(remove_duplicate=False)
+        if name.endswith(_MASK) and name.removesuffix(_MASK) + _PRUNED in weights
+    }
+    return weights | masks
 
 
 def first_argument(call: Call) -> torch.Tensor:

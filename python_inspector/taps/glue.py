@@ -15,7 +15,7 @@ import torch
 from ..format.axes import HIDDEN, by_dimensions
 from ..trace.replay import Again, stubbed
 from .calls import Block, Frame, Internals, Recorder, only_out
-from .common import activation_of, first_argument
+from .common import activation_of, first_argument, weights_of
 
 LOGITS = ("batch", "token", "vocab")
 
@@ -105,7 +105,7 @@ def after_causal_lm(cap_key: str | None = None, scale_key: str | None = None) ->
         if cap is not None:
             block = Block("softcap", {"x": (raw, LOGITS)}, only_out(LOGITS), {"cap": cap})
             recorder.record(path, "softcap", block, logits, again(model=hidden, lm_head=raw))
-        weights = dict(module.lm_head.named_parameters())
+        weights = weights_of(module.lm_head)
         params = {"logits_to_keep": keep, "softcap": cap}
         if scale_key is not None:
             params["scale"] = getattr(module.config, scale_key)
@@ -116,7 +116,9 @@ def after_causal_lm(cap_key: str | None = None, scale_key: str | None = None) ->
             params,
             weights,
         )
-        recorder.record(path, "logits", block, logits, again(model=hidden))
+        taken = recorder.with_quantised(block, module.lm_head)
+        if taken is not None:
+            recorder.record(path, "logits", taken, logits, again(model=hidden))
 
     return after
 
