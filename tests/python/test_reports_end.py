@@ -16,7 +16,7 @@ from reports.__main__ import main
 from reports.commands import table
 from reports.files import check_writable, replace_text
 
-SPEED = "reports/baselines/nvidia-h200-speed.jsonl"
+SPEED = "reports/baselines/nvidia-h200-speed.jsonl.xz"
 
 
 def test_a_pipe_is_written_into_and_stays(tmp_path: Path) -> None:
