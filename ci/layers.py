@@ -78,6 +78,7 @@ TEST_MACRO = re.compile(r"CATCH_\w+")
 # their formulas and layouts, which would be repeated for each device and again as names.
 MACRO_FILES = (
     "kernels/ops/layouts.h",
+    "kernels/ops/wholes.h",
     "kernels/ops/layouts.cpp",
     "kernels/emu/tsan_entry.cpp",
     "kernels/emu/fiber.cpp",

@@ -94,6 +94,7 @@ CaseArrays load_arrays(const Evidence& c) {
   }
   if (c.oracle.defined()) {
     a.o = to_matrix(c.oracle, a.layout);
+    if (!c.reference.defined()) tell_apart(a.y, c.y, c.oracle, a.layout);
     return a;
   }
   if (!c.reference.defined()) return a;

@@ -4,6 +4,7 @@
 
 #include "harness/execution/converted.h"
 #include "harness/judge/conformance.h"
+#include "harness/ops/float64_op.h"
 #include "harness/referee/cases.h"
 #include "kernels/core/error.h"
 #include "kernels/oracle/arithmetic.h"
@@ -71,6 +72,29 @@ Tensor scaled_rows(const OpRow& row, const Tensor& t) {
   return has_rows || t.numel() == 0 ? t : t.view({t.dim(0), t.numel() / t.dim(0)});
 }
 
+void hold_in_float64(const JudgedOp& judged, size_t output, const Tensor& o,
+                     const std::vector<OpRecord>& records, Device& oracle, OutputVerdict& verdict) {
+  int64_t terms = 0;
+  for (const OpRecord& record : records) {
+    for (const Stage& stage : record.stages) terms += stage.terms;
+  }
+  const bool adds_by_ids = judged.op == OpId::index_add || judged.op == OpId::scatter_add;
+  if (adds_by_ids) terms = 1 + judged.inputs[1].numel();
+  Arithmetic wide{.extended = true};
+  const Gate gate =
+      float64_op_gate(judged, output, o, terms, [&](const std::vector<Tensor>& inputs) {
+        JudgedOp other = judged;
+        other.inputs = inputs;
+        return on_oracle(other, oracle, true, OpSet().set(), wide)[output];
+      });
+  const bool green = verdict.status == Status::pass || verdict.status == Status::blind;
+  if (green && !gate.passed) {
+    verdict.status = Status::fail;
+    verdict.reason = text(gate.where, " is off by ", gate.statistic, " of what float64 allows");
+  }
+  verdict.gates.push_back(gate);
+}
+
 }  // namespace
 
 OpRun again(const OpCall& call) {
@@ -85,8 +109,9 @@ std::vector<OutputVerdict> judge_op(const JudgedOp& judged, const std::vector<Op
   const DType made = judged.outputs[0].dtype();
   const DType storage = is_floating(made) ? made : DType::f32;
   const RunFacts facts = facts_of(records, storage);
-  const bool exact = row.bits == OpBits::exact;
+  const bool exact = row.bits == OpBits::exact || is_whole(made);
   Arithmetic plain, wide;
+  plain.extended = wide.extended = made == DType::f64;
   std::vector<Tensor> model;
   if (!exact) model = on_oracle(judged, oracle, false, facts.single_rounding, plain);
   const std::vector<Tensor> float64 =
@@ -120,6 +145,8 @@ std::vector<OutputVerdict> judge_op(const JudgedOp& judged, const std::vector<Op
       rule.cascade_outputs = alike_in_row(scaled_rows(row, scaled));
     }
     out.push_back(judge(output));
+    if (e.y.dtype() == DType::f64 && !exact)
+      hold_in_float64(judged, i, e.oracle, records, oracle, out.back());
   }
   return out;
 }

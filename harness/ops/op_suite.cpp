@@ -84,7 +84,7 @@ void run_and_judge(const OpCase& op, Device& device, Device& oracle, const OpRun
 std::vector<OpCase> cases_of(OpId op, std::optional<DType> storage,
                              const std::function<bool(const std::string&)>& wanted) {
   std::vector<OpCase> out;
-  for (const DType dtype : kSampledDTypes) {
+  for (const DType dtype : sampled_dtypes(op)) {
     if (storage && *storage != dtype) continue;
     const auto by_name = [&](const std::string& name) { return wanted(id_of(op, name)); };
     for (OpSample& sample : samples_of(op, dtype, by_name)) {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/plain_loops.h"
 
 namespace plumb::cpu {
 namespace {
@@ -72,6 +73,10 @@ void CpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask
 
 // A unit of work is a range of adjacent columns, or one row if the sum is along rows.
 void CpuOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
+  if (plain::has(x.dtype())) {
+    settle_for_simd();
+    return plain::cumsum(pool_, out, x, static_cast<int>(axis));
+  }
   const Format storage = format("cumsum", x);
   if (x.numel() == 0) return;
   const int at = static_cast<int>(axis);

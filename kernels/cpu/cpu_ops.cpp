@@ -72,7 +72,7 @@ CpuOps::CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn)
 Contract CpuOps::contract(OpId op, DType storage) const {
   return {storage,
           storage,
-          {},
+          {storage == DType::f64 ? 53 : 24},
           op == OpId::sdpa ? RoundingPoints::fused : RoundingPoints::eager,
           op != OpId::linear};
 }

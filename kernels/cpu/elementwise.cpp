@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/plain_loops.h"
 
 namespace plumb::cpu {
 
@@ -76,6 +77,11 @@ void CpuOps::elementwise(const MapCall& call, const std::array<const Tensor*, Te
 }
 
 void CpuOps::do_map(const MapCall& call) {
+  const bool of_bools = call.storage() == DType::boolean && takes_bools(call.row.id);
+  if (plain::has(call.storage()) && !of_bools) {
+    settle_for_simd();
+    return plain::map(pool_, call);
+  }
   if (call.c) elementwise<4>(call, {&call.out, &call.a, call.b, call.c});
   else if (call.b) elementwise<3>(call, {&call.out, &call.a, call.b});
   else elementwise<2>(call, {&call.out, &call.a});

@@ -10,6 +10,7 @@
 #include "kernels/cpu/matrix_gemm.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pair_gemm.h"
+#include "kernels/cpu/plain_loops.h"
 
 namespace plumb::cpu {
 namespace {
@@ -174,6 +175,10 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
 
 // matmul: attention scores and values, per batch row and head.
 void CpuOps::do_gemm(const GemmCall& call) {
+  if (plain::has(call.a.dtype())) {
+    settle_for_simd();
+    return plain::gemm(pool_, call);
+  }
   const Format storage = format(call.row.name, call.a);
   if (call.out.numel() == 0) return;
   Arena::Scope scope(arena());

@@ -6,6 +6,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/plain_loops.h"
 #include "kernels/ops/casts.h"
 
 namespace plumb::cpu {
@@ -60,6 +61,11 @@ void CpuOps::do_move(const MoveCall& call) {
 // Sums of a piece of columns, for all places along the axis, are kept as float32 while ids are gone
 // through in order.
 void CpuOps::do_index_add(const IndexAddCall& call) {
+  if (plain::has(call.x.dtype())) {
+    settle_for_simd();
+    require_ids(call.op(), call.given, call.x.dim(call.axis));
+    return plain::index_add(call);
+  }
   const Format storage = format(call.row.name, call.x);
   const int64_t places = call.x.dim(call.axis), terms = call.source.dim(call.axis);
   require_ids(call.op(), call.given, places);

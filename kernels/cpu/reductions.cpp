@@ -13,6 +13,8 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/plain_loops.h"
+#include "kernels/ops/map_call.h"
 #include "kernels/ops/reduce_call.h"
 
 namespace plumb::cpu {
@@ -156,6 +158,11 @@ void CpuOps::reduce_rows(const ReduceCall& call, const ReductionRow& f) {
 }
 
 void CpuOps::do_reduce(const ReduceCall& call) {
+  const bool of_bools = call.x.dtype() == DType::boolean && takes_bools(call.row.id);
+  if (plain::has(call.x.dtype()) && !of_bools) {
+    settle_for_simd();
+    return plain::reduce(pool_, call);
+  }
   if (call.x.dtype() != DType::boolean) require_storage(call.row.name, call.x);
   settle_for_simd();
   if (call.out.numel() == 0) return;

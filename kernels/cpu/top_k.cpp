@@ -6,11 +6,16 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/plain_loops.h"
 #include "kernels/ops/order.h"
 
 namespace plumb::cpu {
 
 void CpuOps::do_top_k(const Tensor& values, const Tensor& ids, const Tensor& x, bool largest) {
+  if (plain::has(x.dtype())) {
+    settle_for_simd();
+    return plain::top_k(pool_, values, ids, x, largest);
+  }
   const Format storage = format("top_k", x);
   const int64_t k = values.dim(-1), width = x.dim(-1);
   if (values.numel() == 0) return;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/plain.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -250,6 +251,7 @@ __global__ void __launch_bounds__(kThreads) running_sums_of_rows(SumOperands<T> 
 void GpuOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
   if (x.numel() == 0) return;
   const int at = static_cast<int>(axis);
+  if (computes_plainly(x.dtype())) return cumsum_plainly(*this, out, x, at);
   const bool along_rows = at == x.rank() - 1;
   const Tensor first = x.slice(at, 0, 1), out_first = out.slice(at, 0, 1);
   with_storage("cumsum", x.dtype(), [&]<class T>(T) {

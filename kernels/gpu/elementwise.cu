@@ -7,6 +7,7 @@
 
 #include "kernels/gpu/float_arithmetic.h"
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/plain.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -277,19 +278,23 @@ void copy_as(GpuOps& ops, const char* op, std::string_view variant, Copies copie
 }
 
 void copy_bits(GpuOps& ops, const char* op, Copies copies, int axis = 0, int64_t repeats = 1) {
-  with_storage(op, copies.begin()->out.dtype(), [&]<class T>(T) {
-    if constexpr (sizeof(T) == 4) {
-      copy_as<uint32_t>(ops, op, "b4", copies, axis, repeats);
-    } else {
-      copy_as<uint16_t>(ops, op, "b2", copies, axis, repeats);
-    }
-  });
+  switch (size_of(copies.begin()->out.dtype())) {
+    case 1: return copy_as<uint8_t>(ops, op, "b1", copies, axis, repeats);
+    case 2: return copy_as<uint16_t>(ops, op, "b2", copies, axis, repeats);
+    case 4: return copy_as<uint32_t>(ops, op, "b4", copies, axis, repeats);
+    default: return copy_as<uint64_t>(ops, op, "b8", copies, axis, repeats);
+  }
 }
 
 }  // namespace
 
 void GpuOps::do_map(const MapCall& call) {
   const Tensor &out = call.out, &a = call.a;
+  const bool of_bools = call.storage() == DType::boolean && takes_bools(call.row.id);
+  if (computes_plainly(call.storage()) && !of_bools) {
+    settle_for("scalars", variant_of(call));
+    return map_plainly(*this, call);
+  }
   if (call.row.id == OpId::add) {
     if (choose("in_product") && held_.add_to_product(out, a, *call.b)) return;
     if (HeldBack::takes_rows({&out, &a, call.b}) && choose("vectors")) {
@@ -349,7 +354,9 @@ void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
     do_repeat_heads(out.slice(2, 0, half), x.slice(2, 0, half));
     return do_repeat_heads(out.slice(2, half, tokens), x.slice(2, half, tokens));
   }
-  copy_bits(*this, "repeat_heads", {{out, x}}, 1, out.dim(1) / x.dim(1));
+  with_storage("repeat_heads", out.dtype(), [&](auto) {
+    copy_bits(*this, "repeat_heads", {{out, x}}, 1, out.dim(1) / x.dim(1));
+  });
 }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

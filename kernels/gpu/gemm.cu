@@ -3,6 +3,7 @@
 // product_tiles: product_tiles.h. gemv: out [M <= 8, N] = x w^T; a wave owns a column,
 // reads its weights once with 16-byte accesses and keeps M sums. One row: one_row.cu.
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/plain.h"
 #include "kernels/gpu/product_tiles.h"
 #include "kernels/gpu/row_tail.h"
 #include "kernels/gpu/rows.h"
@@ -170,6 +171,10 @@ void GpuOps::do_gemm(const GemmCall& call) {
   const Tensor &out = call.out, &a = call.a, &b = call.b, &c = call.c;
   const GemmParams& params = call.params;
   if (out.numel() == 0) return;
+  if (!is_vectorised(a.dtype())) {
+    settle_for("tiles");
+    return multiply_plainly(*this, call);
+  }
   if (library_gemm(call)) return;
   with_storage(op, out.dtype(), [&]<class T>(T) {
     const auto rows_along = [&](int64_t stride) {

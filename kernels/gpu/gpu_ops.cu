@@ -37,7 +37,7 @@ const std::vector<Row>& rows() {
       {OpId::rotary, widths, {"half", "interleaved"}},
       {OpId::rotary, {"in_product"}, {"half"}},
       {OpId::causal_mask, widths, {"bool", "additive"}},
-      {OpId::copy, widths, {"b2", "b4"}},
+      {OpId::copy, widths, {"b1", "b2", "b4", "b8"}},
       {OpId::cast, {"vectors", "scalars", "numbers"}},
       {OpId::index_select, widths},
       {OpId::gather, {"scalars"}},
@@ -102,6 +102,7 @@ Contract GpuOps::contract(OpId op, DType storage) const {
   Contract out{storage, storage, {24, SumRounding::nearest, 1}, RoundingPoints::eager};
   if (op == OpId::linear || op == OpId::matmul || op == OpId::gemm)
     out.accumulator = product_accumulator(storage);
+  if (storage == DType::f64) out.accumulator = {53};
   if (op == OpId::sdpa) out.points = RoundingPoints::fused;
   // The number of rows decides how reductions are shared among blocks, how norms and softmax cut a
   // row (row_slice.h), products their tiles, and attention its keys.

@@ -3,6 +3,7 @@
 // or neighbouring ones. A kernel before it looks for unknown ids.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/ids.h"
+#include "kernels/gpu/plain.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -84,6 +85,7 @@ void GpuOps::do_index_add(const IndexAddCall& call) {
     launch_overlapped<check_ids>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
   }
   if (call.out.numel() == 0) return;
+  if (computes_plainly(call.x.dtype())) return add_by_ids_plainly(*this, call);
   with_storage(op, call.out.dtype(), [&]<class T>(T) {
     AddOperands<T> p{call.out.data<T>(),      call.x.data<T>(),  call.source.data<T>(),
                      Axes8(call.out.shape()), Strides(call.out), Strides(call.x),

@@ -10,6 +10,7 @@
 
 #include "kernels/gpu/float_arithmetic.h"
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/plain.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/ops/reduce_call.h"
 
@@ -260,6 +261,8 @@ void reduce_as(GpuOps& ops, const ReduceCall& call) {
 
 void GpuOps::do_reduce(const ReduceCall& call) {
   if (call.out.numel() == 0) return;
+  const bool of_bools = call.x.dtype() == DType::boolean && takes_bools(call.row.id);
+  if (computes_plainly(call.x.dtype()) && !of_bools) return reduce_plainly(*this, call);
   with_reduction(call.reduction(), [&]<class F>() {
     if constexpr (F::kTakesBools) {
       if (call.x.dtype() == DType::boolean) return reduce_as<bool, F>(*this, call);

@@ -29,8 +29,8 @@ void require_type(const OpRow& row, const Operand& operand, const Tensor& t, DTy
   if (operand.type == OperandType::boolean) {
     return require_dtype(row.name, operand.name, t, DType::boolean);
   }
-  require(operand.type == OperandType::same || is_floating(t.dtype()), row.name, operand.name,
-          " is ", name_of(t.dtype()), ", expected a float dtype");
+  require(is_floating(t.dtype()) || row.dtypes.has(t.dtype()), row.name, operand.name, " is ",
+          name_of(t.dtype()), ", expected ", words_of(row.dtypes));
   require_dtype(row.name, operand.name, t, storage);
 }
 

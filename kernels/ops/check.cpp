@@ -49,8 +49,8 @@ class Check {
   void take_storage(const Operand& operand, const Tensor& t) {
     if (has_storage_ || !t.defined()) return;
     if (operand.type != OperandType::storage && operand.type != OperandType::same) return;
-    require(operand.type == OperandType::same || is_floating(t.dtype()), op(), operand.name, " is ",
-            name_of(t.dtype()), ", expected a float dtype");
+    require(is_floating(t.dtype()) || row_.dtypes.has(t.dtype()), op(), operand.name, " is ",
+            name_of(t.dtype()), ", expected ", words_of(row_.dtypes));
     storage_ = t.dtype();
     has_storage_ = true;
   }
@@ -81,6 +81,10 @@ class Check {
         [[fallthrough]];
       case OperandType::storage:
       case OperandType::same: return require_dtype(op(), operand.name, t, storage_);
+      case OperandType::total: return require_dtype(op(), operand.name, t, total_of(storage_));
+      case OperandType::sums:
+        if (narrow && t.dtype() == DType::f64 && is_float8(storage_)) return;
+        return require_dtype(op(), operand.name, t, sums_of(storage_));
     }
   }
 
@@ -167,6 +171,18 @@ class Check {
 };
 
 }  // namespace
+
+std::string words_of(const DTypes& dtypes) {
+  std::string out = "a float dtype";
+  std::string_view last;
+  for (int i = 0; i < kDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (is_floating(dtype) || !dtypes.has(dtype)) continue;
+    if (!last.empty()) out += text(", ", last);
+    last = name_of(dtype);
+  }
+  return last.empty() ? out : text(out, " or ", last);
+}
 
 void refuse(OpId op, const Signature& signature, const Device& device,
             std::initializer_list<const Tensor*> tensors, bool narrow_weights) {

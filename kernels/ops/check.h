@@ -20,6 +20,9 @@ struct CheckedCall {
   }
 };
 
+// "a float dtype, i32 or i64": what a storage dtype of the op may be.
+std::string words_of(const DTypes& dtypes);
+
 // Throws the UsageError of operands that do not fit (kernels/ops/fits.h). `tensors` in the order of
 // the row, of which the last may be missing where they are optional.
 [[noreturn]] void refuse(OpId op, const Signature& signature, const Device& device,

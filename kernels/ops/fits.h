@@ -18,6 +18,7 @@ struct Found {
   int leading_rank = 0;
   DType storage = DType::f32;
   bool has_storage = false;
+  DTypes dtypes = kFloats;  // of the op
 };
 
 inline bool is_placed(const Device& device, const Tensor& t) {
@@ -41,6 +42,10 @@ bool has_dtype(const Tensor& t, const Found& found, bool narrow) {
              (narrow && found.storage == DType::f64 && is_floating(dtype));
     case OperandType::storage:
     case OperandType::same: return dtype == found.storage;
+    case OperandType::total: return dtype == total_of(found.storage);
+    case OperandType::sums:
+      return dtype == sums_of(found.storage) ||
+             (narrow && dtype == DType::f64 && is_float8(found.storage));
   }
   return false;
 }
@@ -49,7 +54,7 @@ template <OperandType type>
 bool takes_storage(const Tensor& t, Found& found) {
   if constexpr (type == OperandType::storage || type == OperandType::same) {
     if (!found.has_storage && t.defined()) {
-      if (type == OperandType::storage && !is_floating(t.dtype())) return false;
+      if (!is_floating(t.dtype()) && !found.dtypes.has(t.dtype())) return false;
       found.storage = t.dtype();
       found.has_storage = true;
     }
@@ -143,8 +148,9 @@ inline constexpr Signature kSignature = transposed ? kTable[static_cast<size_t>(
 // The operands in the order of the row, of which the last may be missing where they are optional.
 // All are on the device, their last axis contiguous. `s`: the signature of the op's row.
 template <const Signature& s, class... Tensors>
-bool fits_as(fits_detail::Found& found, const Device& device, bool narrow_weights,
+bool fits_as(OpId op, fits_detail::Found& found, const Device& device, bool narrow_weights,
              const Tensors&... tensors) {
+  found.dtypes = kTable[static_cast<size_t>(op)].dtypes;
   return fits_detail::all_fit<s>(device, std::tie(tensors...), found, narrow_weights,
                                  std::index_sequence_for<Tensors...>());
 }
@@ -157,7 +163,7 @@ template <const Signature& s, class... Tensors>
 CheckedCall check_as(OpId op, const Device& device, bool narrow_weights,
                      const Tensors&... tensors) {
   fits_detail::Found found;
-  if (!fits_as<s>(found, device, narrow_weights, tensors...)) {
+  if (!fits_as<s>(op, found, device, narrow_weights, tensors...)) {
     refuse(op, s, device, {&tensors...}, narrow_weights);
   }
   return checked_call(op, found);

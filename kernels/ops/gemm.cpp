@@ -6,6 +6,18 @@
 
 namespace plumb {
 
+namespace {
+
+// Sums of whole numbers are added up and nothing else, so that they are exact.
+void require_whole_factors(const Tensor& a, const GemmParams& params) {
+  if (!is_whole(a.dtype())) return;
+  require(params.alpha == 1 && (params.beta == 0 || params.beta == 1) && !params.function, "gemm",
+          "a is ", name_of(a.dtype()), ", alpha ", params.alpha, " and beta ", params.beta,
+          ": of whole numbers alpha is 1, beta 0 or 1, and there is no function");
+}
+
+}  // namespace
+
 const Signature& gemm_signature(const GemmParams& params) {
   if (params.transpose_a) return params.transpose_b ? kGemmOfBothTransposed : kGemmOfTransposedA;
   return params.transpose_b ? kGemmOfTransposedB : kGemm;
@@ -14,7 +26,7 @@ const Signature& gemm_signature(const GemmParams& params) {
 void Ops::gemm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& c,
                const Tensor& bias, const GemmParams& params) {
   const auto checked_as = [&]<const Signature & s>() {
-    return check_as<s>(OpId::gemm, device_, false, out, a, b, c, bias);
+    return check_as<s>(OpId::gemm, device_, takes_narrow_weights(), out, a, b, c, bias);
   };
   const CheckedCall call = [&] {
     if (params.transpose_a) {
@@ -28,6 +40,10 @@ void Ops::gemm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor
           "are implemented: view them as one");
   require(params.beta == 0 || c.defined(), "gemm", "beta is ", params.beta,
           ", but there is no c: give one, or a beta of 0");
+  require_whole_factors(a, params);
+  for (const Tensor* t : {&c, &bias}) {
+    if (t->defined()) require_dtype("gemm", t == &c ? "c" : "bias", *t, out.dtype());
+  }
   const auto wide = [](Tensor t) {
     while (t.defined() && t.rank() < 4) t = t.with_axis(0);
     return t;
@@ -37,7 +53,7 @@ void Ops::gemm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor
   run_op<&Ops::gemm>(
       OpId::gemm, [&](DeviceOps& device) { device.do_gemm(product); }, out, a, b, c, bias, params);
   const std::array<int64_t, 1> sums{product.inner()};
-  record(OpId::gemm, call.storage, sums);
+  record(OpId::gemm, sums_of(call.storage), sums);
 }
 
 }  // namespace plumb

@@ -21,6 +21,10 @@ struct MapCall {
   DType storage() const { return c ? c->dtype() : a.dtype(); }
 };
 
+// Whether devices compute in it with vectors, in float32. In what else a row has they read the same
+// formulas and reductions as doubles or as whole numbers (wholes.h).
+inline bool is_vectorised(DType dtype) { return kFloats.has(dtype); }
+
 // A comparison's outputs are not numbers.
 inline bool gives_bool(OpId op) {
   return row_of(op).operands.operands[0].type == OperandType::boolean;
@@ -29,6 +33,9 @@ inline bool takes_bools(OpId op) {
   return row_of(op).operands.operands[1].type == OperandType::same;
 }
 inline bool gives_ids(OpId op) { return row_of(op).operands.operands[0].type == OperandType::i64; }
+inline bool gives_total(OpId op) {
+  return row_of(op).operands.operands[0].type == OperandType::total;
+}
 inline bool has_condition(OpId op) {
   return row_of(op).operands.operands[1].type == OperandType::boolean;
 }

@@ -66,9 +66,9 @@ void Ops::binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, d
         number);
   };
   fits_detail::Found found;
-  const bool fits = !gives_bool(op)   ? fits_as<kBinary>(found, device_, false, out, a, b)
-                    : takes_bools(op) ? fits_as<kLogical>(found, device_, false, out, a, b)
-                                      : fits_as<kComparison>(found, device_, false, out, a, b);
+  const bool fits = !gives_bool(op)   ? fits_as<kBinary>(op, found, device_, false, out, a, b)
+                    : takes_bools(op) ? fits_as<kLogical>(op, found, device_, false, out, a, b)
+                                      : fits_as<kComparison>(op, found, device_, false, out, a, b);
   if (fits) return run(checked_call(op, found), a, b, false);
   const BroadcastCall wide = broadcast(op, device_, out, std::array{&a, &b});
   run(wide.call, wide.inputs[0], wide.inputs[1], true);
@@ -81,8 +81,8 @@ void Ops::ternary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, 
         call, {call.row, *call.row.formula, out, x, &y, &z, 0, 0, broadcasts}, out, a, b, c);
   };
   fits_detail::Found found;
-  const bool fits = has_condition(op) ? fits_as<kWhere>(found, device_, false, out, a, b, c)
-                                      : fits_as<kTernary>(found, device_, false, out, a, b, c);
+  const bool fits = has_condition(op) ? fits_as<kWhere>(op, found, device_, false, out, a, b, c)
+                                      : fits_as<kTernary>(op, found, device_, false, out, a, b, c);
   if (fits) return run(checked_call(op, found), a, b, c, false);
   const BroadcastCall wide = broadcast(op, device_, out, std::array{&a, &b, &c});
   run(wide.call, wide.inputs[0], wide.inputs[1], wide.inputs[2], true);
@@ -99,7 +99,8 @@ void Ops::reduce(OpId op, const Tensor& out, const Tensor& x, Axes axes) {
   const OpRow& row = row_of(op);
   const CheckedCall call = takes_bools(op) ? check_as<kReductionToBool>(op, device_, false, out, x)
                            : gives_ids(op) ? check_as<kReductionToIndex>(op, device_, false, out, x)
-                                           : check_as<kReduction>(op, device_, false, out, x);
+                           : gives_total(op) ? check_as<kTotal>(op, device_, false, out, x)
+                                             : check_as<kReduction>(op, device_, false, out, x);
   require(axes.set >> x.rank() == 0, row.name, "axes reach beyond the last of x, whose shape is ",
           x.shape());
   Shape kept = x.shape();
@@ -152,8 +153,9 @@ void Ops::softmax(const Tensor& out, const Tensor& x) {
 }
 
 void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
-  const CheckedCall call =
+  CheckedCall call =
       transpose_b ? checked<OpId::matmul, true>(out, a, b) : checked<OpId::matmul>(out, a, b);
+  call.storage = sums_of(call.storage);
   GemmCall product{call.row, out, a, b, {}, {}, {}};
   product.params.transpose_b = transpose_b;
   run_op<&Ops::matmul>(

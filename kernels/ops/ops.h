@@ -73,9 +73,10 @@ class Ops {
   void activation(const Tensor& out, const Tensor& x, Activation function);
 
   // The op of one, two or three inputs, R(its formula): kernels/ops/formulas.h. `op` is one whose
-  // row has a formula of so many inputs. Comparisons and logical ops write bool; those take bools,
-  // too. Shapes go together as torch's do: aligned from the right, an axis of 1, or a missing one,
-  // is repeated; out has the whole shape.
+  // row has a formula of so many inputs. Comparisons and logical ops write bool. Whole numbers,
+  // where the row has them, wrap around as torch's do, a sum of bools being their "or". Shapes go
+  // together as torch's do: aligned from the right, an axis of 1, or a missing one, is repeated;
+  // out has the whole shape.
   void unary(OpId op, const Tensor& out, const Tensor& x, double number = 0, double shift = 0);
   void binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number = 0);
   void ternary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& c);
@@ -98,12 +99,14 @@ class Ops {
 
   // R(R(x * factor) + residual): equal shapes. GraniteDecoderLayer.
   void scaled_add(const Tensor& out, const Tensor& x, const Tensor& residual, double factor);
-  // out[.., i, ..] = R(x[.., 0, ..] + ... + x[.., i, ..]) along an axis. torch.cumsum.
+  // out[.., i, ..] = R(x[.., 0, ..] + ... + x[.., i, ..]) along an axis; i64 of whole numbers and
+  // bools. torch.cumsum.
   void cumsum(const Tensor& out, const Tensor& x, int64_t axis);
 
   // R of a reduction of x along `axes`, kernels/ops/reductions.h; `op` is one whose row has a
   // reduction. out has x's shape, the reduced axes being 1, or left out ([1] where none is left).
-  // Sums are in float32, in an order that x's shape and strides settle. As torch's do: min and max
+  // Sums are in float32, or float64 of such x, in an order that x's shape and strides settle; sum
+  // and prod of whole numbers and bools are i64, which wraps around. As torch's do: min and max
   // are NaN where an element is; argmin and argmax, i64, are the place of the first NaN, or else of
   // the first of equal elements, counted along the reduced axes; any and all, of bools too, give
   // bool, NaN being true. Of no elements sum and norm are 0, prod 1, mean NaN, log_sum_exp minus
@@ -151,7 +154,9 @@ class Ops {
   // R(f(alpha a b + beta c + bias)) per batch, f only if given, a sum in float32: a [*, M, K] or,
   // transposed, [*, K, M], b [*, K, N] or [*, N, K], out [*, M, N], bias [N] or undefined; `*` is
   // up to two axes. c [*, M, N], which may be out, is not read where beta is 0, else it is needed.
-  // torch.addmm, torch.baddbmm.
+  // Of a and b in f64 sums are float64; in f8_e4m3 or f8_e5m2 out, c and bias are f32; in i8 or u8
+  // they are i32, which wraps around, alpha is 1, beta 0 or 1, and there is no f. torch.addmm,
+  // torch.baddbmm, torch._int_mm.
   void gemm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& c,
             const Tensor& bias, const GemmParams&);
 

@@ -8,45 +8,22 @@
 #include <span>
 
 #include "kernels/core/error.h"
+#include "kernels/ops/casts.h"
 #include "kernels/ops/gemm_call.h"
 #include "kernels/ops/map_call.h"
 #include "kernels/ops/moved_samples.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/quantised_samples.h"
+#include "kernels/ops/sample_extents.h"
 #include "kernels/ops/sample_windows.h"
 #include "kernels/ops/window_calls.h"
 
 namespace plumb {
 namespace {
 
-constexpr int kSamples = 20;  // of one op and dtype, besides one element and none
-
-// What a letter may be. Products are short: an emulated device makes them, too.
-std::span<const int64_t> extents_of(char letter) {
-  static constexpr int64_t kBatches[] = {1, 2, 3}, kGroups[] = {1, 2}, kOuter[] = {2, 3, 5},
-                           kChannels[] = {1, 3, 8, 9, 31, 64, 65, 257, 1031, 2304},
-                           kRows[] = {1, 2, 3, 8, 9, 17, 33, 65},
-                           kInner[] = {1, 3, 7, 8, 16, 33, 64, 65, 129},
-                           kWidths[] = {2, 6, 8, 16, 64, 80, 128}, kTaps[] = {1, 2, 3, 4},
-                           kStates[] = {1, 5, 16, 64}, kFrequencies[] = {1, 3, 32},
-                           kVocabulary[] = {1, 11, 300};
-  switch (letter) {
-    case 'B': return kBatches;
-    case 'G': return kGroups;
-    case 'C': return kChannels;
-    case 'D':
-    case 'E':
-    case 'R': return kWidths;
-    case 'F': return kFrequencies;
-    case 'P': return kStates;
-    case 'V': return kVocabulary;
-    case 'W': return kTaps;
-    case 'M':
-    case 'T': return kRows;
-    case '*': return kOuter;
-    default: return kInner;
-  }
-}
+// Of one op and dtype, besides one element and none. Those beyond the three floats that all ops
+// have share their kernels' code, and have a few.
+constexpr int kSamples = 20, kFewSamples = 6;
 
 enum class Size { several, one, none };
 
@@ -86,8 +63,7 @@ class Maker {
     else
       for (int axes = choose(3) + alone; axes > 0; --axes) leading_.push_back(one_of('*'));
     if (bare) leading_.push_back(extent('C'));
-    const bool several =
-        size == Size::several && row_.operands.operands[0].type != OperandType::storage;
+    const bool several = size == Size::several && (gives_bool(op) || gives_ids(op));
     if (row_.reduction && several && leading_.size() == 1) leading_.push_back(one_of('*'));
     if (step_) extents_['T'] = 1;
     gemm_.transpose_a = row_.id == OpId::gemm && chance(2);
@@ -218,6 +194,7 @@ class Maker {
     return all[static_cast<size_t>(choose(static_cast<int>(all.size())))];
   }
   DType same() {  // where no operand has to be a float
+    if (!kFloats.has(storage_)) return storage_;
     if (row_.formula || row_.reduction) {
       return takes_bools(row_.id) && chance(3) ? DType::boolean : storage_;
     }
@@ -229,7 +206,9 @@ class Maker {
     constexpr DType kIds[] = {DType::i64, DType::i32, DType::u8, DType::u32};
     return kIds[choose(4)];
   }
-  DType any_dtype() { return kSampledDTypes[choose(3)]; }
+  DType any_dtype() {
+    return std::array{DType::f32, DType::f16, DType::bf16}[static_cast<size_t>(choose(3))];
+  }
   double eps() { return chance(2) ? 1e-5 : 0.125; }
   double normal() {  // Box and Muller: std::normal_distribution differs among libraries
     const auto uniform = [&] { return (engine_() + 0.5) * 0x1p-32; };
@@ -241,6 +220,7 @@ class Maker {
   Shape shape_of(const Operand& it);
   DType dtype_of(const Operand& it);
   double value(DType dtype);
+  int64_t whole(DType dtype);
   Tensor made(DType dtype, const Shape& shape);
 
   const OpRow& row_;
@@ -331,6 +311,8 @@ DType Maker::dtype_of(const Operand& it) {
     case OperandType::boolean: return DType::boolean;
     case OperandType::ids: return id_dtype();
     case OperandType::same: return same_;
+    case OperandType::total: return total_of(storage_);
+    case OperandType::sums: return sums_of(storage_);
     case OperandType::wide: return DType::f32;
     case OperandType::floating: return gate_;
     case OperandType::codes: return code_;
@@ -381,10 +363,26 @@ double Maker::value(DType dtype) {
   return normal();
 }
 
+// Of a call of whole numbers: small ones, of which many are equal, and what wraps around.
+int64_t Maker::whole(DType dtype) {
+  if (row_.reduction && gives_bool(row_.id)) return value(dtype) != 0;
+  const int choice = choose(16);
+  if (choice == 0) return INT64_MIN >> choose(64);
+  if (choice == 1) return INT64_MAX >> choose(64);
+  if (choice < 4) return static_cast<int64_t>(uint64_t{engine_()} << 32 | engine_());
+  return choose(choice < 10 ? 5 : 400) - (choice < 10 ? 2 : 200);
+}
+
 Tensor Maker::made(DType dtype, const Shape& shape) {
   const Tensor out = host_tensor(dtype, shape);
+  const OperandType type = signature().operands.at(static_cast<size_t>(at_)).type;
+  const bool of_call = type == OperandType::storage || type == OperandType::same ||
+                       type == OperandType::sums || type == OperandType::total;
+  const bool whole_call = of_call && is_whole(storage_) && dtype != DType::boolean;
   for (int64_t i = 0; i < out.numel(); ++i) {
-    store(dtype, out.data<char>() + i * size_of(dtype), value(dtype));
+    char* at = out.data<char>() + i * size_of(dtype);
+    if (whole_call) store_number(dtype, at, {true, whole(dtype), 0});
+    else store(dtype, at, value(dtype));
   }
   return out;
 }
@@ -412,6 +410,10 @@ double Maker::argument(double*) {
 }
 
 GemmParams Maker::argument(GemmParams*) {
+  if (is_whole(storage_)) {
+    gemm_.beta = gemm_.beta != 0;
+    return gemm_;
+  }
   constexpr double kAlphas[] = {1, 0.3125, -2.5};
   gemm_.alpha = kAlphas[choose(3)];
   gemm_.function = argument(static_cast<std::optional<Activation>*>(nullptr));
@@ -451,6 +453,16 @@ bool works_in_place(const OpRow& row) {
 
 }  // namespace
 
+std::vector<DType> sampled_dtypes(OpId op) {
+  std::vector<DType> out;
+  for (const DType dtype :
+       {DType::f32, DType::f16, DType::bf16, DType::f64, DType::f8_e4m3, DType::f8_e5m2, DType::i64,
+        DType::i32, DType::u32, DType::i8, DType::u8, DType::boolean}) {
+    if (row_of(op).dtypes.has(dtype)) out.push_back(dtype);
+  }
+  return out;
+}
+
 std::vector<OpSample> samples_of(OpId op, DType storage,
                                  const std::function<bool(const std::string&)>& wanted) {
   constexpr std::pair<Layout, const char*> kLayouts[] = {{Layout::contiguous, "contiguous"},
@@ -463,9 +475,13 @@ std::vector<OpSample> samples_of(OpId op, DType storage,
     if (wanted(name))
       out.push_back({name, Maker(op, storage, number, size).call(), layout, in_place});
   };
-  for (int i = 0; i < kSamples; ++i) {
+  const int count = kFloats.has(storage) ? kSamples : kFewSamples;
+  const OperandType made = row_of(op).operands.operands[0].type;
+  const bool other_result = (made == OperandType::total && total_of(storage) != storage) ||
+                            (made == OperandType::sums && sums_of(storage) != storage);
+  for (int i = 0; i < count; ++i) {
     const auto& [layout, name] = kLayouts[i % 3];
-    const bool in_place = i % 4 == 3 && works_in_place(row_of(op));
+    const bool in_place = i % 4 == 3 && works_in_place(row_of(op)) && !other_result;
     add(text(dtype, '/', name, in_place ? "-in-place#" : "#", i), i, Size::several, layout,
         in_place);
   }

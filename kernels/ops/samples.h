@@ -19,7 +19,8 @@ struct OpSample {
   bool in_place = false;               // the first input in the first output's place
 };
 
-inline constexpr DType kSampledDTypes[] = {DType::f32, DType::f16, DType::bf16};
+// The storage dtypes of an op's row, those that every op has first; the others have fewer calls.
+std::vector<DType> sampled_dtypes(OpId op);
 // `wanted` says by its name whether one is made: drawing values is what takes time.
 std::vector<OpSample> samples_of(
     OpId op, DType storage,

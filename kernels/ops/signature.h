@@ -17,8 +17,10 @@
 namespace plumb {
 
 enum class OperandType : uint8_t {
-  storage,  // the float dtype of the call
-  same,     // that dtype, which need be no float
+  storage,  // the dtype of the call: a float, or another one of the row's
+  same,     // that dtype
+  total,    // of what its elements add up to: it, or i64 of whole numbers
+  sums,     // of products: it, f32 of floats of 8 bits, i32 of whole numbers
   i64,
   ids,  // i64, i32, u32 or u8
   boolean,
@@ -146,6 +148,8 @@ class Parser {
 
   constexpr OperandType type() {
     if (take("same")) return OperandType::same;
+    if (take("total")) return OperandType::total;
+    if (take("sums")) return OperandType::sums;
     if (take("i64")) return OperandType::i64;
     if (take("ids")) return OperandType::ids;
     if (take("bool")) return OperandType::boolean;

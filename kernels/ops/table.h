@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/ops/dtypes.h"
 #include "kernels/ops/formulas.h"
 #include "kernels/ops/op_id.h"
 #include "kernels/ops/reductions.h"
@@ -26,6 +27,9 @@ struct OpRow {
   OpId id;
   const char* name;
   Signature operands;
+  // Storage dtypes of its calls. The oracle has f64 of every op, and so have checks: devices refuse
+  // floats that they lack.
+  DTypes dtypes = kFloats;
   Signature transposed = operands;  // with the op's switch on
   std::string_view sums = "";       // letters: the lengths of its sums, in order
   double flops = 0;                 // of an element of the first output

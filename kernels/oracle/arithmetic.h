@@ -41,6 +41,10 @@ struct Arithmetic {
   // With noise: storage rounds to one of the two nearest values, the nearer being the likelier, so
   // that every run draws new roundings.
   bool random_rounding = false;
+  // What has float64 storage is computed in the host's long double (64 significant bits on x86, 113
+  // on Arm) and rounded once: the oracle of devices that compute in float64 themselves. Of
+  // elementwise ops, reductions, sums by ids and products of matrices.
+  bool extended = false;
   // Rotary takes a value of this table wherever it rounds to the one that it is given: a kernel
   // that makes its own table keeps it in float32.
   std::shared_ptr<const RotaryTable> table = {};

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/oracle/oracle_ops.h"
+#include "kernels/oracle/wider.h"
 
 namespace plumb {
 
@@ -26,6 +27,7 @@ void OracleOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& m
 }
 
 void OracleOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
+  if (wider::has(x.dtype())) return wider::cumsum(out, x, static_cast<int>(axis));
   std::vector<double> values = values_of(x);
   const Noise noise(x.dtype());
   const size_t length = extent(x, static_cast<int>(axis));

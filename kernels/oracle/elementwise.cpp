@@ -3,6 +3,7 @@
 
 #include "kernels/oracle/doubles.h"
 #include "kernels/oracle/oracle_ops.h"
+#include "kernels/oracle/wider.h"
 
 namespace plumb {
 
@@ -42,6 +43,7 @@ double activate_in_parts(double x, Activation function, DType storage, bool roun
 }
 
 void OracleOps::do_map(const MapCall& call) {
+  if (wider::has(call.storage())) return wider::map(call);
   std::vector<double> values = values_of(call.a);
   const std::vector<double> second = call.b ? values_of(*call.b) : std::vector<double>();
   const std::vector<double> third = call.c ? values_of(*call.c) : std::vector<double>();
@@ -78,7 +80,10 @@ void OracleOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& 
   put(out, values, "masked_add");
 }
 
-void OracleOps::do_copy(const Tensor& out, const Tensor& x) { move(out, values_of(x)); }
+void OracleOps::do_copy(const Tensor& out, const Tensor& x) {
+  if (x.dtype() == DType::i64) return wider::copy(out, x);
+  move(out, values_of(x));
+}
 
 void OracleOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
   const int64_t repeats = out.dim(1) / x.dim(1);

@@ -11,6 +11,7 @@
 #include "kernels/oracle/float64_products.h"
 #include "kernels/oracle/oracle_ops.h"
 #include "kernels/oracle/product_check.h"
+#include "kernels/oracle/wider.h"
 
 namespace plumb {
 
@@ -151,6 +152,7 @@ std::vector<double> transposed(const std::vector<double>& from, size_t rows, siz
 }  // namespace
 
 void OracleOps::do_gemm(const GemmCall& call) {
+  if (wider::has(call.a.dtype())) return wider::gemm(call);
   const Rounding rounding(call.out.dtype(), call.row.name);
   const Noise noise(call.a.dtype());
   for (int64_t n = 0; n < call.a.dim(0); ++n) {

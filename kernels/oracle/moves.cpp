@@ -6,6 +6,7 @@
 
 #include "kernels/ops/casts.h"
 #include "kernels/oracle/oracle_ops.h"
+#include "kernels/oracle/wider.h"
 
 namespace plumb {
 namespace {
@@ -31,21 +32,25 @@ double cast_value(DType dtype, double x) {
 
 void OracleOps::do_move(const MoveCall& call) {
   if (call.id_axis >= 0) require_ids(call.row.id, call.given, call.x.dim(call.id_axis));
-  const std::vector<double> x = values_of(call.x);
-  const double outside = cast_value(call.out.dtype(), call.value);
-  std::vector<double> values;
+  std::vector<int64_t> places;  // in x, of out's elements
   const Moved moved(call, dense_strides(call.x.shape()));
   const int64_t width = std::max<int64_t>(call.out.dim(-1), 1);
   for (int64_t row = 0; row < call.out.numel() / width; ++row) {
-    moved.row(row, [&](int64_t, int64_t from) {
-      values.push_back(from < 0 ? outside : x[static_cast<size_t>(from)]);
-    });
+    moved.row(row, [&](int64_t, int64_t from) { places.push_back(from); });
+  }
+  const double outside = cast_value(call.out.dtype(), call.value);
+  if (call.out.dtype() == DType::i64) return wider::move(call.out, places, call.x, outside);
+  const std::vector<double> x = values_of(call.x);
+  std::vector<double> values;
+  for (const int64_t from : places) {
+    values.push_back(from < 0 ? outside : x[static_cast<size_t>(from)]);
   }
   move(call.out, values);
 }
 
 void OracleOps::do_index_add(const IndexAddCall& call) {
   require_ids(call.op(), call.given, call.x.dim(call.axis));
+  if (wider::has(call.x.dtype())) return wider::index_add(call);
   std::vector<double> values = values_of(call.x), magnitudes(values.size());
   std::vector<size_t> terms(values.size(), 1);
   for (size_t i = 0; i < values.size(); ++i) magnitudes[i] = std::fabs(values[i]);
@@ -71,6 +76,7 @@ void OracleOps::do_index_add(const IndexAddCall& call) {
 }
 
 void OracleOps::do_top_k(const Tensor& values, const Tensor& ids, const Tensor& x, bool largest) {
+  if (is_whole(x.dtype())) return wider::top_k(values, ids, x, largest);
   const std::vector<double> from = values_of(x);
   const size_t width = extent(x, -1), k = extent(values, -1);
   std::vector<double> chosen, places;

@@ -7,6 +7,7 @@
 #include "kernels/ops/reduce_call.h"
 #include "kernels/oracle/doubles.h"
 #include "kernels/oracle/oracle_ops.h"
+#include "kernels/oracle/wider.h"
 
 namespace plumb {
 namespace {
@@ -34,6 +35,7 @@ std::vector<size_t> results_of(const ReduceCall& call) {
 }  // namespace
 
 void OracleOps::do_reduce(const ReduceCall& call) {
+  if (wider::has(call.x.dtype())) return wider::reduce(call);
   using State = reductions::State<double, double>;
   const std::vector<double> x = values_of(call.x);
   const std::vector<size_t> results = results_of(call);

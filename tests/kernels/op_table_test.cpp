@@ -82,6 +82,8 @@ class Call {
       case OperandType::boolean: return DType::boolean;
       case OperandType::storage:
       case OperandType::same:
+      case OperandType::total:
+      case OperandType::sums:
       case OperandType::narrow:
       case OperandType::floating:
       case OperandType::any:
