@@ -15,8 +15,42 @@ void check_lt(cublasStatus_t status, const char* what) {
 }
 
 cudaDataType_t data_type(DType dtype) {
-  if (dtype == DType::f64) return CUDA_R_64F;
-  return dtype == DType::f32 ? CUDA_R_32F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+  switch (dtype) {
+    case DType::f64: return CUDA_R_64F;
+    case DType::f16: return CUDA_R_16F;
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f8_e4m3: return CUDA_R_8F_E4M3;
+    case DType::f8_e5m2: return CUDA_R_8F_E5M2;
+    case DType::i8: return CUDA_R_8I;
+    case DType::u8: return CUDA_R_8U;  // of which it has no product today
+    case DType::i32: return CUDA_R_32I;
+    default: return CUDA_R_32F;
+  }
+}
+
+// What sums, alpha and beta are.
+struct SumType {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+};
+SumType sum_type(DType out) {
+  if (out == DType::f64) return {CUBLAS_COMPUTE_64F, CUDA_R_64F};
+  if (out == DType::i32) return {CUBLAS_COMPUTE_32I, CUDA_R_32I};
+  return {CUBLAS_COMPUTE_32F, CUDA_R_32F};
+}
+
+// A number as cuBLASLt reads it.
+union Scale {
+  double f64;
+  float f32;
+  int32_t i32;
+};
+Scale scale_of(DType out, double x) {
+  Scale scale{};
+  if (out == DType::f64) scale.f64 = x;
+  else if (out == DType::i32) scale.i32 = static_cast<int32_t>(x);
+  else scale.f32 = static_cast<float>(x);
+  return scale;
 }
 
 constexpr int kMostAlgorithms = 16;
@@ -56,11 +90,9 @@ struct CublasLtProducts::Plan {
   bool found = false;
 
   explicit Plan(const BatchedProduct& p) {
-    const cudaDataType_t type = data_type(p.dtype);
-    const bool wide = p.dtype == DType::f64;
-    check_lt(cublaslt()->desc_create(&operation, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                     wide ? CUDA_R_64F : CUDA_R_32F),
-             "descriptor");
+    const cudaDataType_t factors = data_type(p.factors), type = data_type(p.dtype);
+    const SumType sums = sum_type(p.dtype);
+    check_lt(cublaslt()->desc_create(&operation, sums.compute, sums.scale), "descriptor");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.w_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose");
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose");
     if (p.bias) {
@@ -68,9 +100,9 @@ struct CublasLtProducts::Plan {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type, "bias type");
     }
     const int64_t w_rows = p.w_transposed ? p.k : p.n, w_columns = p.w_transposed ? p.n : p.k;
-    lay_out(w, type, w_rows, w_columns, p.w_stride, p.batch, p.w_next);
+    lay_out(w, factors, w_rows, w_columns, p.w_stride, p.batch, p.w_next);
     const int64_t x_rows = p.x_transposed ? p.m : p.k, x_columns = p.x_transposed ? p.k : p.m;
-    lay_out(x, type, x_rows, x_columns, p.x_stride, p.batch, p.x_next);
+    lay_out(x, factors, x_rows, x_columns, p.x_stride, p.batch, p.x_next);
     lay_out(out, type, p.n, p.m, p.out_stride, p.batch, p.out_next);
     const bool adds = p.c_stride != 0;
     lay_out(c, type, p.n, p.m, adds ? p.c_stride : p.out_stride, p.batch,
@@ -167,11 +199,8 @@ void CublasLtProducts::run(const BatchedProduct& product, const ProductPointers&
                            void* workspace, Stream stream) {
   Plan& p = plan(product);
   if (product.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias, "bias");
-  const double wide_alpha = at.alpha, wide_beta = at.beta;
-  const bool wide = product.dtype == DType::f64;
-  const void* alpha = wide ? static_cast<const void*>(&wide_alpha) : &at.alpha;
-  const void* beta = wide ? static_cast<const void*>(&wide_beta) : &at.beta;
-  check_lt(cublaslt()->matmul(handle_, p.operation, alpha, at.w, p.w, at.x, p.x, beta,
+  const Scale alpha = scale_of(product.dtype, at.alpha), beta = scale_of(product.dtype, at.beta);
+  check_lt(cublaslt()->matmul(handle_, p.operation, &alpha, at.w, p.w, at.x, p.x, &beta,
                               at.c ? at.c : at.out, p.c, at.out, p.out, &p.algorithm, workspace,
                               kWorkspace, stream),
            "cublasLtMatmul");

@@ -11,8 +11,8 @@
 
 namespace plumb::cuda {
 
-// out [m, n] = alpha x [m, k] w (+ beta c [m, n]) (+ bias [n]), for each of `batch`: row-major, one
-// dtype. Strides are in elements: from row to row, and from one product of the batch to the next.
+// out [m, n] = alpha x [m, k] w (+ beta c [m, n]) (+ bias [n]), for each of `batch`: row-major.
+// Strides are in elements: from row to row, and from one product of the batch to the next.
 struct BatchedProduct {
   int64_t m = 0, n = 0, k = 0, batch = 1;
   bool w_transposed = true;   // w is stored as [n, k], else as [k, n]
@@ -20,7 +20,8 @@ struct BatchedProduct {
   int64_t x_stride = 0, w_stride = 0, out_stride = 0, c_stride = 0;
   int64_t x_next = 0, w_next = 0, out_next = 0, c_next = 0;
   bool bias = false;
-  DType dtype = DType::f32;
+  DType factors = DType::f32;  // of x and w
+  DType dtype = DType::f32;    // of out, c and bias: f32 of 8-bit floats, i32 of i8
   std::string algorithm = {};  // one of algorithms(); empty: the library's first choice
 
   auto operator<=>(const BatchedProduct&) const = default;
@@ -29,7 +30,7 @@ struct BatchedProduct {
 struct ProductPointers {
   const void *x, *w, *bias;
   void* out;
-  float alpha = 1, beta = 0;
+  double alpha = 1, beta = 0;
   const void* c = nullptr;  // read where beta is not 0
 };
 

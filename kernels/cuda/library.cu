@@ -45,7 +45,7 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   product.w_stride = product.k;
   product.out_stride = product.n;
   product.bias = bias.defined();
-  product.dtype = out.dtype();
+  product.factors = product.dtype = out.dtype();
   product.algorithm = algorithm;
   if (!library_->products.can(product) || !choose("cublaslt")) return false;
   Arena::Scope scope(arena());
@@ -65,7 +65,7 @@ std::vector<std::string> GpuOps::library_algorithms(const LinearShape& shape) {
   product.k = product.x_stride = product.w_stride = shape.inner;
   product.out_stride = shape.outputs;
   product.bias = shape.bias;
-  product.dtype = shape.dtype;
+  product.factors = product.dtype = shape.dtype;
   return library_->products.algorithms(product);
 }
 
@@ -97,6 +97,7 @@ bool GpuOps::library_gemm(const GemmCall& call) {
   product.x_next = group * a.stride(1);
   product.w_next = b.stride(1);
   product.out_next = group * out.stride(1);
+  product.factors = a.dtype();
   product.dtype = out.dtype();
   if (c.defined()) {
     product.c_stride = c.stride(2);
@@ -115,8 +116,8 @@ bool GpuOps::library_gemm(const GemmCall& call) {
       };
       ProductPointers at{one(a), b.slice(0, i, i + 1).raw(), bias.defined() ? bias.raw() : nullptr,
                          one(out)};
-      at.alpha = static_cast<float>(params.alpha);
-      at.beta = c.defined() ? static_cast<float>(params.beta) : 0;
+      at.alpha = params.alpha;
+      at.beta = c.defined() ? params.beta : 0;
       at.c = one(c);
       library_->products.run(product, at, workspace.raw(), stream());
     }
@@ -137,7 +138,7 @@ class CublasFloat64 final : public Float64Library {
     product.x_stride = p.k;
     product.w_stride = p.transposed ? p.k : p.n;
     product.out_stride = p.n;
-    product.dtype = DType::f64;
+    product.factors = product.dtype = DType::f64;
     require<DeviceError>(products_.can(product), "cublasLt", "no algorithm for a float64 product ",
                          p.m, " x ", p.k, " x ", p.n);
     products_.run(product, {p.a, p.b, nullptr, p.out}, workspace, stream);

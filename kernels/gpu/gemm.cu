@@ -171,11 +171,11 @@ void GpuOps::do_gemm(const GemmCall& call) {
   const Tensor &out = call.out, &a = call.a, &b = call.b, &c = call.c;
   const GemmParams& params = call.params;
   if (out.numel() == 0) return;
+  if (library_gemm(call)) return;
   if (!is_vectorised(a.dtype())) {
     settle_for("tiles");
     return multiply_plainly(*this, call);
   }
-  if (library_gemm(call)) return;
   with_storage(op, out.dtype(), [&]<class T>(T) {
     const auto rows_along = [&](int64_t stride) {
       Rows rows;
