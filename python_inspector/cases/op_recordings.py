@@ -2,7 +2,7 @@
 
 A recording a dtype, a checkpoint of block `op` a call: of each op odd sizes, one element and
 broadcast operands, and of the values normal ones, huge and denormal ones, and NaN, infinities and
-both zeros among others. Values come from the seed, the op and the call alone.
+both zeros among others; of whole numbers small ones and any that the dtype has. Values come from the seed, the op and the call alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,25 @@ from ..recorder.one_call import OneCallRecording
 from . import quantised_ops
 from .quantised_ops import OpCall, quantised_calls
 from .torch_call import ROWS, Op, Shape
-from .torch_ops import OPS
+from .torch_ops import FLOAT64, NOT_OF_BOOL, OPS, PRODUCT, WHOLE
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+"""That every op has."""
+WHOLES = {
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+CODES = {
+    "f8_e4m3": torch.float8_e4m3fn,
+    "f8_e5m2": torch.float8_e5m2,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+}
+"""Of products of matrices."""
+MORE = {"f64": torch.float64, **WHOLES, **CODES}
+"""That some have."""
 VALUES = ("normal", "huge", "denormal", "special")
 _MOST_TERMS = 128
 """Whose sum does not overflow in any order."""
@@ -76,8 +92,8 @@ class OpRecording(OneCallRecording):
 def record_ops(
     out: Path, names: Collection[str] = (), seed: int = 0, device: str = "cpu"
 ) -> tuple[int, list[str]]:
-    """Writes `out`/ops-f32, -f16 and -bf16; how many calls they have, and a line for each call that
-    cannot be recorded.
+    """Writes `out`/ops-f32 and so on, one of each dtype that some call has; how many calls they
+    have, and a line for each call that cannot be recorded.
 
     Raises UsageError where a name is of no op that torch has.
     """
@@ -85,10 +101,14 @@ def record_ops(
     if unknown := sorted(set(names) - set(known)):
         raise UsageError(f"[ops] {unknown[0]!r} is no op of {', '.join(known)}")
     count, left_out = 0, []
-    for word, dtype in DTYPES.items():
+    for word, dtype in (DTYPES | MORE).items():
         recording = OpRecording(_nothing, weights={})
-        recording.name, recording._storage = f"ops-{word}", word
-        for it in _all_calls(names or known, dtype, seed):
+        recording.name = f"ops-{word}"
+        recording._storage = word if word in DTYPES or word == "f64" else "f32"
+        made = list(_calls_of(names or known, word, dtype, seed))
+        if not made:
+            continue
+        for it in made:
             operands = {name: t.to(device) for name, t in it.operands.items()}
             one = recording.of(it.op, it.like, it.params, it.codes)
             try:
@@ -99,6 +119,24 @@ def record_ops(
                 left_out.append(f"{it.op} {it.case} {word}: {error}")
         recording.save(out / recording.name)
     return count, left_out
+
+
+def _calls_of(names: Collection[str], word: str, dtype: torch.dtype, seed: int) -> Iterator[OpCall]:
+    if word in DTYPES:
+        yield from _all_calls(names, dtype, seed)
+        return
+    for name in names:
+        of_bool = word == "bool" and name in NOT_OF_BOOL
+        if name in (FLOAT64 if word == "f64" else WHOLE if word in WHOLES else ()) and not of_bool:
+            like = OPS[name].like
+            for case, params, operands in calls(name, OPS[name], dtype, seed):
+                if dtype.is_signed or params.get("value", 0) >= 0:
+                    call = _with(like, params, list(operands))
+                    yield OpCall(name, case, params, operands, call)
+        if name == "gemm" and word in CODES:
+            for case, params, operands in calls(name, PRODUCT, dtype, seed):
+                product = _with(PRODUCT.like, params, list(operands))
+                yield OpCall(name, case, params, operands, product)
 
 
 def _all_calls(names: Collection[str], dtype: torch.dtype, seed: int) -> Iterator[OpCall]:
@@ -122,7 +160,8 @@ def calls(
             if any(axis >= len(shapes[0]) for axis in params.get("axes", ())):
                 continue
             below = _below(op, shapes, params)
-            for values in VALUES if op.shapes.index(shapes) == 0 else VALUES[:1]:
+            all_values = VALUES if dtype.is_floating_point and dtype.itemsize > 1 else VALUES[:2]
+            for values in all_values if op.shapes.index(shapes) == 0 else VALUES[:1]:
                 sizes = "-".join("x".join(map(str, shape)) for shape in shapes[:2])
                 case = f"{values}-{sizes}" + (f"-{number}" if len(op.params) > 1 else "")
                 engine = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name} {case}".encode()))
@@ -159,6 +198,10 @@ def _operand(
         return torch.rand(shape, generator=engine) < 0.5
     if kind in ("ids", "places", "rows", "classes"):
         return torch.randint(below, shape, generator=engine)
+    if kind == "sum":
+        dtype = torch.float32 if dtype.is_floating_point else torch.int32
+    if not dtype.is_floating_point:
+        return _whole(shape, dtype, values, engine)
     drawn = torch.randn(shape, generator=engine, dtype=torch.float64)
     if kind == "equal":
         drawn = drawn.round()
@@ -177,6 +220,15 @@ def _operand(
         chosen = torch.tensor(_SPECIAL, dtype=dtype)
         drawn[places] = chosen[torch.randint(len(_SPECIAL), shape, generator=engine)][places]
     return drawn
+
+
+def _whole(shape: Shape, dtype: torch.dtype, values: str, engine: torch.Generator) -> torch.Tensor:
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=engine) < 0.5
+    limits = torch.iinfo(dtype)
+    least, most = (limits.min, min(limits.max, 2**63 - 1)) if values == "huge" else (-3, 4)
+    drawn = torch.randint(max(least, limits.min), most, shape, generator=engine)
+    return drawn.to(dtype)
 
 
 def _nothing(x: torch.Tensor) -> torch.Tensor:

@@ -51,6 +51,11 @@ ROWS = 11
 """Of a table that ids name, where no operand is one."""
 
 
+def wide(t: torch.Tensor) -> torch.Tensor:
+    """In what sums are: float32, of float64 and of whole numbers that."""
+    return t.float() if t.is_floating_point() and t.dtype != torch.float64 else t
+
+
 def once(like: Callable[..., torch.Tensor], *given: torch.Tensor) -> torch.Tensor:
-    """In float32, and rounded once."""
-    return like(*(t.float() for t in given)).to(given[0].dtype)
+    """In what sums are, and rounded once."""
+    return like(*(wide(t) for t in given)).to(given[0].dtype)

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from .torch_attention_gradients import ATTENTION_BACKWARD
-from .torch_call import Op, Shape, once
+from .torch_call import Op, Shape, once, wide
 from .torch_gradients import BACKWARD
 
 _ODD: tuple[tuple[Shape, ...], ...] = (((3, 65),), ((2, 5, 33),), ((1,),))
@@ -113,8 +113,8 @@ REDUCTIONS: dict[str, Op] = {
     "mean": _reduction(torch.mean, *_SEVERAL),
     "min": _reduction(torch.amin, *_SEVERAL),
     "max": _reduction(torch.amax, *_SEVERAL),
-    "any": _reduction(torch.any, *_SEVERAL, kind="few"),
-    "all": _reduction(torch.all, *_SEVERAL, kind="most"),
+    "any": _reduction(lambda x, axes: torch.any(x, axes).bool(), *_SEVERAL, kind="few"),
+    "all": _reduction(lambda x, axes: torch.all(x, axes).bool(), *_SEVERAL, kind="most"),
     "log_sum_exp": _reduction(torch.logsumexp, *_SEVERAL),
     "norm": _reduction(lambda x, axes: torch.linalg.vector_norm(x, dim=axes), *_SEVERAL),
     "prod": _reduction(lambda x, axes: torch.prod(x, axes[0]), *_ONE),
@@ -236,10 +236,10 @@ def _gemm(
     transpose_b: bool,
     function: str = "",
 ) -> torch.Tensor:
-    left = a.float().transpose(-1, -2) if transpose_a else a.float()
-    right = b.float().transpose(-1, -2) if transpose_b else b.float()
-    out = alpha * (left @ right) + bias.float()
-    out = out + beta * c.float() if beta else out
+    left = wide(a).transpose(-1, -2) if transpose_a else wide(a)
+    right = wide(b).transpose(-1, -2) if transpose_b else wide(b)
+    out = alpha * (left @ right) + wide(bias)
+    out = out + beta * wide(c) if beta else out
     return (functional.silu(out) if function else out).to(a.dtype)
 
 
@@ -306,3 +306,42 @@ OPS |= {
 
 
 OPS |= BACKWARD | ATTENTION_BACKWARD
+
+_MOVES = ("copy", "index_select", "gather", "concat", "permute", "pad", "flip", "roll")
+_SUMS = ("cumsum", "index_add", "scatter_add")
+
+FLOAT64 = frozenset(
+    (*ELEMENTWISE, *REDUCTIONS, *_MOVES, *_SUMS, "top_k", "scale", "softcap", "scaled_add", "gemm")
+)
+"""Ops that have float64 on devices but the oracle, too."""
+WHOLE = frozenset(
+    (
+        *("add", "sub", "mul", "neg", "abs", "sign", *_OF_EQUAL_ONES, "where"),
+        *("sum", "prod", "min", "max", "argmin", "argmax", "any", "all"),
+        *_MOVES, *_SUMS, "top_k",
+    )
+)  # fmt: skip
+"""Ops that have whole numbers."""
+NOT_OF_BOOL = frozenset({"sub", "neg", "abs", "argmin", "argmax", "top_k"})
+"""Of these those that have no bools."""
+
+
+def _product(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, bias: torch.Tensor, **numbers: Any
+) -> torch.Tensor:
+    """Of 8 bits each, in what their products add up to."""
+    left = a.to(c.dtype).mT if numbers["transpose_a"] else a.to(c.dtype)
+    right = b.to(c.dtype).mT if numbers["transpose_b"] else b.to(c.dtype)
+    return left @ right + numbers["beta"] * c + bias
+
+
+PRODUCT = replace(
+    OPS["gemm"],
+    like=lambda a, b, c, bias, **numbers: _product(a, b, c, bias, **numbers),
+    params=(
+        {"alpha": 1.0, "beta": 1, "transpose_a": True, "transpose_b": False},
+        {"alpha": 1.0, "beta": 0, "transpose_a": False, "transpose_b": True},
+    ),
+    kinds={"a": "code", "b": "code", "c": "sum", "bias": "sum"},
+)
+"""gemm of 8 bits: f8_e4m3, f8_e5m2 with float32 sums, i8 and u8 with int32 sums."""

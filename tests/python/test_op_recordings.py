@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from python_inspector.cases import quantised_ops
-from python_inspector.cases.op_recordings import DTYPES, record_ops
-from python_inspector.cases.torch_ops import OPS
+from python_inspector.cases.op_recordings import CODES, DTYPES, MORE, WHOLES, record_ops
+from python_inspector.cases.torch_ops import FLOAT64, OPS, WHOLE
 from python_inspector.cli import inspector
 
 
@@ -43,6 +43,53 @@ def test_native_ops_give_what_torch_gives(
     assert set(found.values()) == {"pass", "blind"}
     for op in (*OPS, *quantised_ops.OPS):
         assert any(it == "pass" for id, it in found.items() if id.startswith(f"{op}:")), op
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("device", ("oracle", "cpu", "emu:32", "emu:64"))
+def test_native_ops_give_what_torch_gives_in_more_dtypes(
+    harness: Path, recordings: Path, device: str, tmp_path: Path
+) -> None:
+    for dtype in MORE:
+        found = statuses(harness, recordings / f"ops-{dtype}", device, tmp_path / f"{dtype}.jsonl")
+        assert set(found.values()) <= {"pass", "blind"}, (dtype, found)
+        seen = {id.partition(":")[0] for id, status in found.items() if status == "pass"}
+        if dtype in ("f64", "i64"):
+            assert seen == (FLOAT64 if dtype == "f64" else WHOLE)
+        elif dtype in WHOLES:
+            assert len(seen) > 15
+        elif dtype in CODES:
+            assert seen == {"gemm"}
+
+
+@pytest.mark.host
+def test_ops_have_the_dtypes_that_are_recorded(harness: Path) -> None:
+    command = [harness, "support", "--ops", "--device", "cpu"]
+    rows = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[1:]
+    dtypes = {row.split()[0]: row.split() for row in rows}
+    assert {op for op in OPS if "i64" in dtypes[op]} - {"cast"} == WHOLE
+    backward = {op for op in OPS if op.endswith("_backward")}
+    assert {op for op in OPS if "f64" in dtypes[op]} - {"cast", "matmul"} - backward == FLOAT64
+
+
+@pytest.mark.host
+def test_a_wrong_whole_number_or_double_fails(
+    harness: Path, recordings: Path, tmp_path: Path
+) -> None:
+    for dtype, wrong in (("i64", {"add": "sub", "max": "min"}), ("f64", {"exp": "expm1"})):
+        changed = []
+
+        def change(
+            checkpoint: dict[str, Any], changed: list[str] = changed, wrong: dict[str, str] = wrong
+        ) -> None:
+            op = checkpoint["params"]["op"]
+            if op in wrong and "-3x65" in checkpoint["id"] and "normal" in checkpoint["id"]:
+                checkpoint["params"]["op"] = wrong[op]
+                changed.append(checkpoint["id"])
+
+        folder = edited(recordings / f"ops-{dtype}", tmp_path / dtype, change)
+        found = statuses(harness, folder, "cpu", tmp_path / f"{dtype}.jsonl")
+        assert changed and {found[id] for id in changed} == {"fail"}
 
 
 CHANGES = {

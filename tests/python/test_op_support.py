@@ -6,6 +6,9 @@ import re
 
 from harness_runs import command
 
+FLOATS = ["f32", "f16", "bf16"]
+WHOLE = ["i64", "i32", "u32", "u8"]
+
 
 def test_every_op_is_listed_and_no_formula_is_off_by_more_than_it_may_be() -> None:
     done = command("support", "--ops", "--device", "cpu")
@@ -14,7 +17,16 @@ def test_every_op_is_listed_and_no_formula_is_off_by_more_than_it_may_be() -> No
     head, *rows = done.stdout.splitlines()
     assert head.split() == ["op", "cpu", "operands"]
     assert [row.split()[0] for row in rows] == listed
-    assert all("f32 f16 bf16" in row for row in rows)
+    dtypes = {
+        row.split()[0]: re.findall(r" (bool|bf16|f8_e\dm\d|[fiu]\d+)(?= )", row) for row in rows
+    }
+    assert all(found[:3] == FLOATS for found in dtypes.values())
+    assert dtypes["exp"] == dtypes["norm"] == [*FLOATS, "f64"]
+    assert dtypes["add"] == dtypes["sum"] == [*FLOATS, "f64", *WHOLE, "bool"]
+    assert dtypes["sub"] == dtypes["argmax"] == dtypes["top_k"] == [*FLOATS, "f64", *WHOLE]
+    assert dtypes["gemm"] == [*FLOATS, "f64", "f8_e4m3", "f8_e5m2", "i8", "u8"]
+    assert len(dtypes["roll"]) == 12
+    assert dtypes["softmax"] == FLOATS
     errors = {
         row.split()[0]: tuple(map(float, found.groups()))
         for row in rows
