@@ -55,7 +55,8 @@ inline void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more
 
 // Single operations outside of a decoder layer's blocks.
 std::vector<BenchCase> component_cases(const BenchMaker& maker);
-// Elementwise ops and reductions, of block "ops", which "all" does not name.
+// Elementwise ops and reductions, of block "ops", and products of 8 bits, of block "products":
+// "all" names neither.
 std::vector<BenchCase> op_cases(const BenchMaker& maker);
 // MLP, attention and decoder layer.
 std::vector<BenchCase> composite_cases(const BenchMaker& maker);

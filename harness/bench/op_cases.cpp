@@ -1,4 +1,5 @@
-// Every elementwise op and reduction of the op table on [tokens, hidden]: made from its row.
+// Every elementwise op and reduction of the op table on [tokens, hidden], made from its row, and
+// products of 8 bits.
 #include "harness/bench/maker.h"
 #include "kernels/core/error.h"
 #include "kernels/ops/map_call.h"
@@ -62,6 +63,27 @@ BenchCase reduction_case(const OpRow& row, const BenchMaker& m, int axis, const 
           }};
 }
 
+// [tokens, hidden] by a weight [intermediate, hidden].
+BenchCase product_case(const BenchMaker& m, DType dtype) {
+  const auto operand = [](const char* name, DType type, int64_t rows, int64_t columns,
+                          const Fill& fill) {
+    return BenchOperand{name, type, {rows, columns}, fill, fill.kind == Fill::output};
+  };
+  const int64_t rows = m.sizes.tokens, columns = m.shape.intermediate, inner = m.shape.hidden;
+  const Fill normal{Fill::normal, 0, is_whole(dtype) ? 40.0 : 1.0};
+  return {"products",
+          text("products.", name_of(dtype)),
+          {operand("out", sums_of(dtype), rows, columns, {}),
+           operand("a", dtype, rows, inner, normal), operand("b", dtype, columns, inner, normal)},
+          [](const Operands& t) -> Call {
+            return [out = t.at("out"), a = t.at("a"), b = t.at("b")](Context& ctx) {
+              GemmParams params;
+              params.transpose_b = true;
+              ctx.ops.gemm(out, a, b, {}, {}, params);
+            };
+          }};
+}
+
 }  // namespace
 
 std::vector<BenchCase> op_cases(const BenchMaker& m) {
@@ -77,6 +99,7 @@ std::vector<BenchCase> op_cases(const BenchMaker& m) {
       out.push_back(reduction_case(row, m, 1, "columns"));
     }
   }
+  for (const DType dtype : {DType::f8_e4m3, DType::i8}) out.push_back(product_case(m, dtype));
   return out;
 }
 

@@ -31,7 +31,7 @@ std::vector<BenchCase> selected_cases(const BenchArguments& options, const Bench
   std::set<std::string> found;
   std::string known;
   for (BenchCase& one : bench_cases(shape, sizes)) {
-    const bool single = one.block == "ops";
+    const bool single = one.block == "ops" || one.block == "products";
     if (!single) known += text(known.empty() ? "" : ", ", one.name);
     bool selected = false;
     for (const std::string& name : wanted) {
@@ -44,9 +44,9 @@ std::vector<BenchCase> selected_cases(const BenchArguments& options, const Bench
   }
   for (const std::string& name : wanted) {
     require(found.count(name) > 0, "--block", "nothing to measure for \"", name,
-            "\" at this shape; known: all, ops, ", known);
+            "\" at this shape; known: all, ops, products, ", known);
   }
-  require(!out.empty(), "--block", "names nothing; known: all, ops, ", known);
+  require(!out.empty(), "--block", "names nothing; known: all, ops, products, ", known);
   return out;
 }
 

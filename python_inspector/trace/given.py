@@ -27,6 +27,7 @@ from .feeding import Feeding
 from .grouped import is_grouped
 from .keyless import filled, may_lack_keys, rows_without_key
 from .operations import MAKERS, leaves, operands_of
+from .products import RECURRENT
 from .quantising import QUANTISED, moves_codes, quantises, reads_bits_of_codes
 from .reads import (
     Reader,
@@ -127,6 +128,8 @@ class Given:
     """NumPy computes some of it."""
     reads_values: bool = False
     """Its code read values, or the memory they are in, without an operation."""
+    recurrent: bool = False
+    """It has a layer whose products an accelerator's library makes on its own."""
     wrapped: bool = False
     """Some of its operands are made of other tensors."""
     unseen: Unseen = field(default_factory=Unseen)
@@ -429,8 +432,11 @@ class _WatchFunctions(FunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.numpy:
             self._given.leaves_torch = True
-        if getattr(func, "__name__", "") in READING:
+        name = getattr(func, "__name__", "")
+        if name in READING:
             self._given.reads_values = True
+        if name in RECURRENT:
+            self._given.recurrent = True
         if any(map(is_wrapper, types)):
             self._given.wrapped = True
         result = self.call(func, types, args, kwargs)

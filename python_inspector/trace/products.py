@@ -88,10 +88,14 @@ def cut_off(exact: torch.Tensor) -> Noise:
     return Noise(exact.new_full((1,) * exact.ndim, CUT_OFF), exact, habit=True)
 
 
-def ways(kinds: frozenset[str]) -> list[frozenset[str]]:
-    """What a run may have done where these switches are on: none in TF32, those, or, since cuDNN
-    makes the products of recurrent layers, all."""
-    every = [frozenset[str](), kinds, ANYWHERE if "cudnn" in kinds else kinds]
+RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Functions of torch whose products of matrices are cuDNN's."""
+
+
+def ways(kinds: frozenset[str], recurrent: bool) -> list[frozenset[str]]:
+    """What a run may have done where these switches are on: none in TF32, those, or, where it has
+    recurrent layers, all."""
+    every = [frozenset[str](), kinds, ANYWHERE if recurrent and "cudnn" in kinds else kinds]
     return list(dict.fromkeys(every))
 
 

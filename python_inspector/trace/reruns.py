@@ -185,7 +185,7 @@ def _as_the_run(
     first = outputs(real.result, real.twin)
     off: dict[frozenset[str], float] = {}
     errors: dict[frozenset[str], float] = {}
-    for tried in products.ways(kinds):
+    for tried in products.ways(kinds, given.recurrent):
         given.inside = asked.with_products(tried)
         rerun = again(run_rounded(Simulation(0, Normals(seed)), given))
         named = outputs(rerun.result, rerun.twin)

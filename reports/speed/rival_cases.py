@@ -33,6 +33,7 @@ class Operand:
     frequencies: bool = False
     flags: bool = False
     shared: bool = False  # one for all operand sets
+    dtype: str = ""  # other than the run's
 
 
 @dataclass
@@ -279,7 +280,32 @@ def op_cases(m: Maker) -> list[Case]:
         for what, axis in (("rows", 2), ("columns", 1)) if name in REDUCTIONS else ():
             case = Case(f"ops.{name}.{what}", {"x": m.hidden})
             out.append(case.way("eager", _called(op, {"axes": [axis]})))
-    return out
+    return [*out, *product_cases(m)]
+
+
+def product_cases(m: Maker) -> list[Case]:
+    """Of 8 bits, [tokens, hidden] by a weight [intermediate, hidden]."""
+    inner = m.shape.hidden
+
+    def case(dtype: str, deviation: float) -> Case:
+        a = Operand((m.sizes.tokens, inner), deviation, dtype=dtype)
+        return Case(
+            f"products.{dtype}",
+            {"a": a, "b": Operand((m.shape.intermediate, inner), deviation, dtype=dtype)},
+        )
+
+    def scaled(t: Operands, fast: bool) -> Tensor:
+        one = torch.ones((), device=t["a"].device)
+        return torch._scaled_mm(
+            t["a"], t["b"].mT, one, one, out_dtype=torch.float32, use_fast_accum=fast
+        )
+
+    return [
+        case("f8_e4m3", 1)
+        .way("scaled_mm", lambda t: scaled(t, False))
+        .way("scaled_mm, fast", lambda t: scaled(t, True)),
+        case("i8", 40).way("int_mm", lambda t: torch._int_mm(t["a"], t["b"].mT)),
+    ]
 
 
 def _called(op: Op, params: Mapping[str, Any]) -> Function:
@@ -287,4 +313,7 @@ def _called(op: Op, params: Mapping[str, Any]) -> Function:
     return lambda t: call(*(t[name] for name in op.operands), **params)
 
 
-TORCH_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+TORCH_NAMES = {
+    **{"f32": "float32", "f16": "float16", "bf16": "bfloat16"},
+    **{"f8_e4m3": "float8_e4m3fn", "i8": "int8"},
+}

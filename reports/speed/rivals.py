@@ -29,6 +29,8 @@ from .shapes import Shape, Sizes
 
 ROTATE_BYTES = 256 << 20  # of operands in all: more than any cache holds
 MOST_SETS = 4096
+BY_NAME = ("ops", "products")
+"""Blocks that "all" does not mean."""
 BATCH_SECONDS = 0.002
 FEWEST_BATCHES, MOST_BATCHES, MOST_CALLS = 3, 20, 2000
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
@@ -81,9 +83,10 @@ def make_operand(operand: Operand, sizes: Sizes) -> torch.Tensor:
         return 1e4 ** -torch.linspace(0, 1, operand.shape[0] + 1, device=device)[:-1]
     if operand.flags:
         return torch.rand(operand.shape, device=device) < 0.5
-    dtype = getattr(torch, TORCH_NAMES[sizes.dtype])
-    out = torch.empty(operand.shape, device=device, dtype=dtype)
-    return out.normal_(0, operand.deviation)
+    dtype = getattr(torch, TORCH_NAMES[operand.dtype or sizes.dtype])
+    drawn = dtype if dtype.itemsize > 1 else torch.float32
+    out = torch.empty(operand.shape, device=device, dtype=drawn)
+    return out.normal_(0, operand.deviation).to(dtype)
 
 
 def operand_sets(case: Case, sizes: Sizes) -> list[Operands]:
@@ -210,7 +213,7 @@ def measure_cases(
     names = wanted.split(",")
     for case in all_cases(shape, sizes):
         group = case.name.split(".")[0]
-        if not {"all" if group != "ops" else "ops", case.name, group} & set(names):
+        if not {"all" if group not in BY_NAME else group, case.name, group} & set(names):
             continue
         try:
             sets = operand_sets(case, sizes)

@@ -45,7 +45,7 @@ def run_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU where torch allows it."""
     monkeypatch.setattr(products, "may_be_tf32", lambda t: True)
     monkeypatch.setattr(products, "allowed", lambda: frozenset({"matmul"}))
-    monkeypatch.setattr(products, "ways", lambda kinds: [kinds])
+    monkeypatch.setattr(products, "ways", lambda kinds, recurrent: [kinds])
 
 
 @pytest.mark.usefixtures("run_in_tf32")
@@ -84,10 +84,11 @@ def test_what_a_run_had_is_nearest_to_it() -> None:
     assert products.distance(a @ b, exact.float()) < products.distance(a @ b, cut)
     assert products.distance(cut, cut) == 0 < products.distance(cut, exact.float())
     assert products.distance(a.bfloat16(), a.bfloat16() + 1) == 0
-    assert products.ways(frozenset({"cudnn"})) == [
+    assert products.ways(frozenset({"cudnn"}), False) == [frozenset(), {"cudnn"}]
+    assert products.ways(frozenset({"cudnn"}), True) == [
         frozenset(), {"cudnn"}, products.ANYWHERE
     ]  # fmt: skip
-    assert products.ways(frozenset({"matmul"})) == [frozenset(), {"matmul"}]
+    assert products.ways(frozenset({"matmul"}), True) == [frozenset(), {"matmul"}]
 
 
 class Deep(torch.nn.Module):
