@@ -59,6 +59,7 @@ void ObservedOps::do_call(const OpCall& call) {
   switch (call.op) {
     case OpId::embedding: return embedding_op(call);
     case OpId::linear: return linear_op(call);
+    case OpId::gemm: return gemm_op(call);
     case OpId::rotary_table: return rotary_table_op(call);
     case OpId::mask_rows: return mask_rows_op(call);
     case OpId::transpose: return transpose_op(call);
@@ -111,6 +112,27 @@ void ObservedOps::linear_op(const OpCall& call) {
                     picked_columns(collected(inner_, bias), columns)};
   forward(call);
   sampled.outputs = {picked_columns(collected(inner_, picked(out, -2, rows)), columns)};
+  judge(sampled);
+}
+
+// Of a as it is and b transposed: rows of both.
+void ObservedOps::gemm_op(const OpCall& call) {
+  const Tensors t = call.tensors();
+  const Tensor &out = t[0], &a = t[1], &b = t[2], &c = t[3], &bias = t[4];
+  const auto& params = call.get<GemmParams>();
+  const Picks rows = params.transpose_a ? Picks{} : picks(out.dim(-2), kRows);
+  const Picks columns = params.transpose_b ? picks(out.dim(-1), kColumns) : Picks{};
+  const auto some_of = [&](const Tensor& of) {
+    const Tensor some = of.defined() ? collected(inner_, picked(of, -2, rows)) : Tensor();
+    return columns.count == 0 ? some : picked_columns(some, columns);
+  };
+  JudgedOp sampled{call.op, {}, {}, again(call)};
+  sampled.inputs = {collected(inner_, picked(a, -2, rows)),
+                    collected(inner_, picked(b, -2, columns)), some_of(c),
+                    columns.count == 0 ? collected(inner_, bias)
+                                       : picked_columns(collected(inner_, bias), columns)};
+  forward(call);
+  sampled.outputs = {some_of(out)};
   judge(sampled);
 }
 

@@ -42,6 +42,7 @@ class ObservedOps final : public Ops {
   // What is sampled otherwise.
   void embedding_op(const OpCall& call);
   void linear_op(const OpCall& call);
+  void gemm_op(const OpCall& call);
   void rotary_table_op(const OpCall& call);
   void mask_rows_op(const OpCall& call);
   void transpose_op(const OpCall& call);

@@ -8,7 +8,7 @@
 namespace plumb::harness {
 namespace {
 
-// Part by part: Ops::copy() of a GPU is for storage dtypes.
+// Part by part: some devices copy floats alone.
 void download_parts(Device& device, char* to, const Tensor& view, int axis = 0) {
   if (view.contiguous()) return device.download(to, view);
   for (int64_t i = 0; i < view.dim(axis); ++i) {

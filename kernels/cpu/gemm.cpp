@@ -5,6 +5,8 @@
 // once), oneDNN where it is there and the problem is large enough to gain by it, our own blocked
 // product otherwise (in bf16 of pairs, or on a matrix unit). Each cuts the output into units by its
 // shape, so that no result depends on the number of threads.
+#include <array>
+
 #include "kernels/cpu/blocked_gemm.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/matrix_gemm.h"
@@ -14,6 +16,22 @@
 
 namespace plumb::cpu {
 namespace {
+
+// Floats of 8 bits as float32, by their codes.
+void widen_float8(ThreadPool& pool, const Tensor& out, const Tensor& x) {
+  std::array<float, 256> values{};
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto code = static_cast<uint8_t>(i);
+    values[i] = static_cast<float>(load(x.dtype(), &code));
+  }
+  const RowOffsets from(x), to(out);
+  const int64_t width = x.dim(-1);
+  pool.for_each(from.count(), 0.5 * static_cast<double>(width), [&](int64_t row, int) {
+    const auto* codes = x.data<uint8_t>() + from[row];
+    float* wide = out.data<float>() + to[row];
+    for (int64_t i = 0; i < width; ++i) wide[i] = values[codes[i]];
+  });
+}
 
 // Below these oneDNN gains nothing over the blocked product (tests/kernels/bench_cpu.cpp).
 constexpr int64_t kOnednnRows = 24;
@@ -175,6 +193,16 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
 
 // matmul: attention scores and values, per batch row and head.
 void CpuOps::do_gemm(const GemmCall& call) {
+  if (is_float8(call.a.dtype())) {  // of which float32 has every value
+    Arena::Scope scope(arena());
+    GemmCall wide = call;
+    for (Tensor* t : {&wide.a, &wide.b}) {
+      const Tensor narrow = *t;
+      *t = arena().take(DType::f32, narrow.shape());
+      widen_float8(pool_, *t, narrow);
+    }
+    return do_gemm(wide);
+  }
   if (plain::has(call.a.dtype())) {
     settle_for_simd();
     return plain::gemm(pool_, call);

@@ -269,18 +269,16 @@ void top_k_as(ThreadPool& pool, const Tensor& values, const Tensor& ids, const T
   });
 }
 
-template <class V>
-V finished(const GemmParams& p, V sum, V other, V bias) {
+double finished(const GemmParams& p, double sum, double other, double bias) {
   const double y = p.alpha * sum + p.beta * other + bias;
-  if (!p.function) return static_cast<V>(y);
+  if (!p.function) return y;
   double out = y;
   with_formula(formula_of(*p.function), [&]<class F>() {
     if constexpr (F::kInputs == 1) out = F::of(DoubleArithmetic{}, y);
   });
-  return static_cast<V>(out);
+  return out;
 }
 // Of whole numbers, which wrap around.
-template <>
 uint32_t finished(const GemmParams&, uint32_t sum, uint32_t other, uint32_t bias) {
   return sum + other + bias;
 }
@@ -320,7 +318,7 @@ void gemm_as(ThreadPool& pool, const GemmCall& call) {
       const V other = call.c.defined() ? value(call.c, element(call.c, n, h, i, j)) : V{};
       const V bias = call.bias.defined() ? value(call.bias, j) : V{};
       call.out.template data<Out>()[element(call.out, n, h, i, j)] =
-          static_cast<Out>(finished<V>(call.params, sums[static_cast<size_t>(j)], other, bias));
+          static_cast<Out>(finished(call.params, sums[static_cast<size_t>(j)], other, bias));
     }
   });
 }
@@ -362,7 +360,6 @@ void top_k(ThreadPool& pool, const Tensor& values, const Tensor& ids, const Tens
 void gemm(ThreadPool& pool, const GemmCall& call) {
   if (call.out.numel() == 0) return;
   if (call.a.dtype() == DType::f64) gemm_as<double, double>(pool, call);
-  else if (is_float8(call.a.dtype())) gemm_as<float, float>(pool, call);
   else gemm_as<uint32_t, int32_t>(pool, call);
 }
 

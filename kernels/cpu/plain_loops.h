@@ -10,8 +10,8 @@
 
 namespace plumb::cpu::plain {
 
-// f64 in doubles, whole numbers and bools as such; products of floats of 8 bits, too.
-inline bool has(DType dtype) { return dtype == DType::f64 || is_whole(dtype) || is_float8(dtype); }
+// f64 in doubles, whole numbers and bools as such.
+inline bool has(DType dtype) { return dtype == DType::f64 || is_whole(dtype); }
 
 void map(ThreadPool& pool, const MapCall& call);
 void reduce(ThreadPool& pool, const ReduceCall& call);

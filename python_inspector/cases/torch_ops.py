@@ -329,10 +329,15 @@ NOT_OF_BOOL = frozenset({"sub", "neg", "abs", "argmin", "argmax", "top_k"})
 def _product(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, bias: torch.Tensor, **numbers: Any
 ) -> torch.Tensor:
-    """Of 8 bits each, in what their products add up to."""
+    """Of 8 bits each, in what their products add up to: of whole numbers torch has no product on a
+    GPU."""
     left = a.to(c.dtype).mT if numbers["transpose_a"] else a.to(c.dtype)
     right = b.to(c.dtype).mT if numbers["transpose_b"] else b.to(c.dtype)
-    return left @ right + numbers["beta"] * c + bias
+    if c.is_floating_point():
+        product = left @ right
+    else:
+        product = (left.unsqueeze(-1) * right.unsqueeze(-3)).sum(-2, dtype=c.dtype)
+    return product + numbers["beta"] * c + bias
 
 
 PRODUCT = replace(
@@ -342,6 +347,7 @@ PRODUCT = replace(
         {"alpha": 1.0, "beta": 1, "transpose_a": True, "transpose_b": False},
         {"alpha": 1.0, "beta": 0, "transpose_a": False, "transpose_b": True},
     ),
+    shapes=(*OPS["gemm"].shapes, ((64, 64), (64, 64), (64, 64), (64,))),
     kinds={"a": "code", "b": "code", "c": "sum", "bias": "sum"},
 )
 """gemm of 8 bits: f8_e4m3, f8_e5m2 with float32 sums, i8 and u8 with int32 sums."""

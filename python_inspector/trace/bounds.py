@@ -18,6 +18,10 @@ INDEX_AT = {"gather": 2, "index_select": 2, "embedding": 1, "take": 1, "index_ad
             "index_fill": 2}  # fmt: skip
 """Which argument of an operation holds indices of its first, or of embedding's table."""
 
+_CLASSES_AT = {"nll_loss_forward": (0, 1, 4), "nll_loss2d_forward": (0, 1, 4),
+               "nll_loss_backward": (1, 2, 5), "nll_loss2d_backward": (1, 2, 5)}  # fmt: skip
+"""Which arguments of an operation are rows of classes, a class of each, and the class that means
+none."""
 _FROM_THE_END = ("index", "index_put", "_unsafe_index", "take")
 """Operations that count a negative index from the end of its axis; to the others it is beyond."""
 _BIASED = ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention")
@@ -66,6 +70,9 @@ def _indices(op: str, args: Sequence[Any]) -> Iterator[tuple[torch.Tensor, int]]
         for axis, index in enumerate(args[1]):
             if is_whole(index):
                 yield index, args[0].shape[axis]
+    elif op in _CLASSES_AT:
+        rows, classes, none = (args[at] for at in _CLASSES_AT[op])
+        yield classes[classes != none], rows.shape[min(rows.ndim - 1, 1)]
     elif (at := INDEX_AT.get(op)) is not None and len(args) > at and is_whole(args[at]):
         axis = args[1] if isinstance(args[1], int) and args[0].ndim else 0
         whole = op == "take" or not args[0].ndim

@@ -164,6 +164,11 @@ class Calls {
     const Shape shape({3, columns});
     const Tensor x = input(shape);
     call(shape, [&](const Tensor& out) { ops_.copy(out, x); });
+    for (const DType dtype : {DType::f64, DType::boolean}) {
+      const Tensor given = input(shape, dtype);
+      call(
+          shape, [&](const Tensor& out) { ops_.copy(out, given); }, dtype);
+    }
     call(Shape({2, 3, columns}), [&](const Tensor& out) {
       const auto half = [&](int64_t i) { return out.slice(0, i, i + 1).view(shape); };
       ops_.copy_pair(half(0), x, half(1), x);

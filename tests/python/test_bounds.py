@@ -47,6 +47,19 @@ def test_each_index_has_its_axis() -> None:
     bounds.require_inside("mm", (TABLE, beyond))
 
 
+@pytest.mark.parametrize("op", ["nll_loss_forward", "nll_loss_backward"])
+def test_a_class_beyond_the_last_is_refused(op: str) -> None:
+    def require(*classes: int) -> None:
+        args = (TABLE, torch.tensor(classes), None, 1, -100)
+        bounds.require_inside(op, args if op == "nll_loss_forward" else (TABLE[0, 0], *args))
+
+    require(5, -100, 0)
+    with pytest.raises(IndexError, match=f"{op}: index 6 of 6"):
+        require(0, 6)
+    with pytest.raises(IndexError, match=f"{op}: index -101 of 6"):
+        require(-101, 3)
+
+
 def test_a_bias_is_in_aligned_rows() -> None:
     op, q, mask = (
         "_scaled_dot_product_efficient_attention",

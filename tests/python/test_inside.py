@@ -310,8 +310,9 @@ def test_layers_that_torch_fuses_are_taken_apart(monkeypatch: pytest.MonkeyPatch
         module.requires_grad_(False)
         check(module, like=module, inputs=normal(2, 5, 16))
         if module is not layer:
-            monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-            wrong(lambda x, m=module: (m(x)[0] * 1.001, m(x)[1]), module, normal(2, 5, 16))
+            with monkeypatch.context() as patch:
+                patch.setattr(torch.backends.cudnn, "allow_tf32", False)
+                wrong(lambda x, m=module: (m(x)[0] * 1.001, m(x)[1]), module, normal(2, 5, 16))
     wrong(lambda x: layer(x) * 1.001, layer, normal(2, 5, 16))
     check(layer, like=layer, inputs=normal(2, 5, 16) + 100)
 

@@ -211,7 +211,9 @@ def results_of(file: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("device", ["cpu", pytest.param("emu:32", marks=pytest.mark.host), "oracle"])
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("emu:32", marks=pytest.mark.host), "oracle"]
+)
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "parts"])
 def test_devices_make_the_gradients(
     recording: Path, harness: Path, tmp_path: Path, device: str, fused: bool
