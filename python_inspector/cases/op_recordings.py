@@ -2,7 +2,8 @@
 
 A recording a dtype, a checkpoint of block `op` a call: of each op odd sizes, one element and
 broadcast operands, and of the values normal ones, huge and denormal ones, and NaN, infinities and
-both zeros among others; of whole numbers small ones and any that the dtype has. Values come from the seed, the op and the call alone.
+both zeros among others; of whole numbers small ones and any that the dtype has. Values come from
+the seed, the op and the call alone.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ it shows in its result alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -24,6 +24,8 @@ CUT_OFF = 0.72 * 2.0**-10
 cores do with float32 bits that no instruction has rounded: 2 x 2^-10 / 2 over the mean 1 / 1.39 of
 a significand."""
 
+_LEAST = 1e-12
+"""A distance below which is none."""
 FAR = 8.0
 """Times what simulated kernels are off by, that is no float32."""
 
@@ -107,6 +109,13 @@ def explained(error: float, errors: Mapping[frozenset[str], float]) -> frozenset
         return none
     able = {way: it for way, it in errors.items() if way and it > error / FAR}
     return min(able, key=lambda way: abs(math.log(able[way] / error)), default=none)
+
+
+def typical(distances: Iterable[float]) -> float:
+    """Their geometric mean: outputs that any arithmetic is far off in, such as a running mean of
+    about 0, do not drown the others."""
+    logs = [math.log(max(it, _LEAST)) for it in distances]
+    return math.exp(sum(logs) / len(logs)) if logs else 0.0
 
 
 def distance(r: torch.Tensor, model: torch.Tensor) -> float:

@@ -189,11 +189,15 @@ def _as_the_run(
         given.inside = asked.with_products(tried)
         rerun = again(run_rounded(Simulation(0, Normals(seed)), given))
         named = outputs(rerun.result, rerun.twin)
-        off[tried] = sum(products.distance(r, named[name][0]) for name, (r, _) in first.items())
-        errors[tried] = sum(products.distance(t, oracle[name][0]) for name, (t, _) in named.items())
-    error = sum(products.distance(r, oracle[name][0]) for name, (r, _) in first.items())
+        off[tried] = _apart(first, named)
+        errors[tried] = _apart(named, oracle)
+    error = _apart(first, oracle)
     best = min(off, key=lambda tried: off[tried])
     return asked.with_products(best or products.explained(error, errors))
+
+
+def _apart(a: dict[str, Named], b: dict[str, Named]) -> float:
+    return products.typical(products.distance(t, b[name][0]) for name, (t, _) in a.items())
 
 
 def _line(error: Exception) -> str:

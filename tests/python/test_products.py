@@ -127,6 +127,23 @@ def test_a_deep_run_that_cut_off_is_one_in_tf32(
     assert verdict.looser == ("products-tf32",)
 
 
+def test_outputs_that_nothing_decides_hide_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cancels is as far off in float32 as in TF32."""
+    monkeypatch.setattr(products, "may_be_tf32", lambda t: True)
+    monkeypatch.setattr(products, "allowed", lambda: frozenset({"matmul"}))
+    deep, real = Deep(6), Deep(6, products.cut_to_tf32)
+
+    def outputs(made: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": made, "z": made * 2, "cancels": (made / 40_000 + 3) - 3}
+
+    def like(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        watched = torch._C._len_torch_dispatch_stack() > 0
+        return outputs((deep if watched or x.dtype != torch.float32 else real)(x))
+
+    verdict = check(lambda x: outputs(real(x)), like=like, inputs=(normal(10, 48, seed=3),))
+    assert verdict.looser == ("products-tf32",), str(verdict)
+
+
 def test_what_explains_an_error() -> None:
     none, some = frozenset[str](), frozenset({"matmul"})
     assert products.explained(3e-4, {none: 1e-6, some: 4e-4}) == some
