@@ -9,58 +9,18 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/ops/casts.h"
+#include "kernels/ops/reals.h"
 #include "kernels/ops/wholes.h"
 
 namespace plumb::cpu::plain {
 namespace {
 
-struct DoubleArithmetic {
-  double of_call = 0, second = 0;
-
-  double number() const { return of_call; }
-  double shift() const { return second; }
-  double constant(int c) const { return c; }
-  double real(double x) const { return x; }
-  double infinity() const { return std::numeric_limits<double>::infinity(); }
-  double over_number(double x) const { return x / of_call; }
-  double round(double x) const { return x; }
-  template <class V>
-  V select(bool chosen, V a, V b) const {
-    return chosen ? a : b;
-  }
-  double reciprocal_root(double x) const { return 1 / std::sqrt(x); }
-  double abs(double x) const { return std::fabs(x); }
-  double floor(double x) const { return std::floor(x); }
-  double nearest(double x) const { return std::nearbyint(x); }  // of two the even one
-  double sqrt(double x) const { return std::sqrt(x); }
-  double exp(double x) const { return std::exp(x); }
-  double expm1(double x) const { return std::expm1(x); }
-  double log(double x) const { return std::log(x); }
-  double log1p(double x) const { return std::log1p(x); }
-  double sin(double x) const { return std::sin(x); }
-  double cos(double x) const { return std::cos(x); }
-  double erf(double x) const { return std::erf(x); }
-  double multiply_add(double a, double b, double c) const { return std::fma(a, b, c); }
-  double pow(double a, double b) const { return std::pow(a, b); }
-  double tanh(double x) const { return std::tanh(x); }
-  double silu(double x) const { return logistic(x, x); }
-  double gelu(double x) const { return 0.5 * x * std::erfc(-x * M_SQRT1_2); }
-  double gelu_tanh(double x) const {
-    return logistic(x, 2 * M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x));
-  }
-
- private:
-  static double logistic(double x, double z) {  // x / (1 + e^-z), without overflow
-    const double e = std::exp(-std::fabs(z));
-    return (z < 0 ? x * e : x) / (1 + e);
-  }
-};
-
 template <class V>
 struct Kind;
 template <>
 struct Kind<double> {
-  using Arithmetic = DoubleArithmetic;
+  using Arithmetic = Reals<double>;
 };
 template <>
 struct Kind<Whole> {
@@ -274,7 +234,7 @@ double finished(const GemmParams& p, double sum, double other, double bias) {
   if (!p.function) return y;
   double out = y;
   with_formula(formula_of(*p.function), [&]<class F>() {
-    if constexpr (F::kInputs == 1) out = F::of(DoubleArithmetic{}, y);
+    if constexpr (F::kInputs == 1) out = F::of(Reals<double>{}, y);
   });
   return out;
 }
@@ -283,44 +243,49 @@ uint32_t finished(const GemmParams&, uint32_t sum, uint32_t other, uint32_t bias
   return sum + other + bias;
 }
 
-// V: of sums; Out: how they are stored.
+// V: of sums; Out: how they are stored. A product's right operand is widened once, [K, N].
 template <class V, class Out>
 void gemm_as(ThreadPool& pool, const GemmCall& call) {
   const int64_t rows = call.rows(), columns = call.columns(), inner = call.inner();
-  const int64_t heads = call.a.dim(1);
-  const auto element = [](const Tensor& t, int64_t n, int64_t h, int64_t i, int64_t j) {
-    return n * t.stride(0) + h * t.stride(1) + i * t.stride(2) + j;
-  };
   const auto value = [&](const Tensor& t, int64_t at) {
     if constexpr (std::is_same_v<V, uint32_t>) {
-      const auto whole =
-          static_cast<int64_t>(load(t.dtype(), t.data<char>() + at * size_of(t.dtype())));
-      return static_cast<uint32_t>(static_cast<uint64_t>(whole));
+      return static_cast<uint32_t>(
+          bits_of({load_number(t.dtype(), t.data<char>() + at * size_of(t.dtype())).i}));
     } else {
-      return static_cast<V>(load(t.dtype(), t.data<char>() + at * size_of(t.dtype())));
+      return t.data<V>()[at];
     }
   };
-  const double cost = static_cast<double>(columns) * static_cast<double>(inner);
-  pool.for_each(call.a.dim(0) * heads * rows, cost, [&](int64_t unit, int) {
-    const int64_t n = unit / rows / heads, h = unit / rows % heads, i = unit % rows;
-    std::vector<V> sums(static_cast<size_t>(columns), V{});
-    for (int64_t k = 0; k < inner; ++k) {
-      const bool turned = call.params.transpose_a;
-      const V left = value(call.a, element(call.a, n, h, turned ? k : i, turned ? i : k));
-      const int64_t head = h / call.group();
+  const auto cost = [](int64_t elements) { return static_cast<double>(elements); };
+  std::vector<V> right(static_cast<size_t>(inner * columns));
+  for (int64_t product = 0; product < call.a.dim(0) * call.a.dim(1); ++product) {
+    const int64_t n = product / call.a.dim(1), h = product % call.a.dim(1);
+    const auto element = [n](const Tensor& t, int64_t head, int64_t i, int64_t j) {
+      return n * t.stride(0) + head * t.stride(1) + i * t.stride(2) + j;
+    };
+    pool.for_each(inner, cost(columns), [&](int64_t k, int) {
+      const bool turned = call.params.transpose_b;
       for (int64_t j = 0; j < columns; ++j) {
-        const bool by_rows = call.params.transpose_b;
-        const int64_t right = element(call.b, n, head, by_rows ? j : k, by_rows ? k : j);
-        sums[static_cast<size_t>(j)] += left * value(call.b, right);
+        const int64_t at = element(call.b, h / call.group(), turned ? j : k, turned ? k : j);
+        right[static_cast<size_t>(k * columns + j)] = value(call.b, at);
       }
-    }
-    for (int64_t j = 0; j < columns; ++j) {
-      const V other = call.c.defined() ? value(call.c, element(call.c, n, h, i, j)) : V{};
-      const V bias = call.bias.defined() ? value(call.bias, j) : V{};
-      call.out.template data<Out>()[element(call.out, n, h, i, j)] =
-          static_cast<Out>(finished(call.params, sums[static_cast<size_t>(j)], other, bias));
-    }
-  });
+    });
+    pool.for_each(rows, cost(columns * inner), [&](int64_t i, int) {
+      std::vector<V> sums(static_cast<size_t>(columns), V{});
+      for (int64_t k = 0; k < inner; ++k) {
+        const bool turned = call.params.transpose_a;
+        const V left = value(call.a, element(call.a, h, turned ? k : i, turned ? i : k));
+        const V* const factors = right.data() + k * columns;
+        V* const to = sums.data();
+        for (int64_t j = 0; j < columns; ++j) to[j] += left * factors[j];
+      }
+      for (int64_t j = 0; j < columns; ++j) {
+        const V other = call.c.defined() ? value(call.c, element(call.c, h, i, j)) : V{};
+        const V bias = call.bias.defined() ? value(call.bias, j) : V{};
+        call.out.template data<Out>()[element(call.out, h, i, j)] =
+            static_cast<Out>(finished(call.params, sums[static_cast<size_t>(j)], other, bias));
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ __device__ V factor(DType dtype, const void* p, int64_t at) {
 __device__ double finished(const ProductOperands& p, double sum, double other, double bias) {
   const double y = p.alpha * sum + p.beta * other + bias;
   if (!p.has_function) return y;
-  const DoubleArithmetic m{0, 0};
+  const Reals<double> m{0, 0};
   switch (p.function) {
     case Activation::silu: return m.silu(y);
     case Activation::gelu: return m.gelu(y);

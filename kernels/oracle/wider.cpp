@@ -11,6 +11,7 @@
 
 #include "kernels/ops/casts.h"
 #include "kernels/ops/ids.h"
+#include "kernels/ops/reals.h"
 #include "kernels/ops/wholes.h"
 
 namespace plumb::wider {
@@ -18,54 +19,11 @@ namespace {
 
 using Long = long double;
 
-struct LongDoubles {
-  Long of_call = 0, second = 0;
-
-  Long number() const { return of_call; }
-  Long shift() const { return second; }
-  Long constant(int c) const { return c; }
-  Long real(double x) const { return x; }
-  Long infinity() const { return std::numeric_limits<Long>::infinity(); }
-  Long over_number(Long x) const { return x / of_call; }
-  Long round(Long x) const { return x; }
-  template <class V>
-  V select(bool chosen, V a, V b) const {
-    return chosen ? a : b;
-  }
-  Long reciprocal_root(Long x) const { return 1 / std::sqrt(x); }
-  Long abs(Long x) const { return std::fabs(x); }
-  Long floor(Long x) const { return std::floor(x); }
-  Long nearest(Long x) const { return std::nearbyint(x); }
-  Long sqrt(Long x) const { return std::sqrt(x); }
-  Long exp(Long x) const { return std::exp(x); }
-  Long expm1(Long x) const { return std::expm1(x); }
-  Long log(Long x) const { return std::log(x); }
-  Long log1p(Long x) const { return std::log1p(x); }
-  Long sin(Long x) const { return std::sin(x); }
-  Long cos(Long x) const { return std::cos(x); }
-  Long erf(Long x) const { return std::erf(x); }
-  Long multiply_add(Long a, Long b, Long c) const { return std::fma(a, b, c); }
-  Long pow(Long a, Long b) const { return std::pow(a, b); }
-  Long tanh(Long x) const { return std::tanh(x); }
-  Long silu(Long x) const { return logistic(x, x); }
-  Long gelu(Long x) const { return x / 2 * std::erfc(-x * std::sqrt(Long{0.5})); }
-  Long gelu_tanh(Long x) const {
-    const Long root = std::sqrt(2 / std::acos(Long{-1}));
-    return logistic(x, 2 * root * (x + 0.044715L * x * x * x));
-  }
-
- private:
-  static Long logistic(Long x, Long z) {
-    const Long e = std::exp(-std::fabs(z));
-    return (z < 0 ? x * e : x) / (1 + e);
-  }
-};
-
 template <class V>
 struct ElementsOf;
 template <>
 struct ElementsOf<Long> {
-  using Arithmetic = LongDoubles;
+  using Arithmetic = Reals<Long>;
   static Long load(DType dtype, const void* from) { return plumb::load(dtype, from); }
   static void store(DType dtype, void* to, Long x) {
     plumb::store(dtype, to, static_cast<double>(x));
@@ -221,7 +179,7 @@ Long finished(const GemmParams& p, Long sum, Long other, Long bias) {
   const Long y = p.alpha * sum + p.beta * other + bias;
   if (!p.function) return y;
   Long out = y;
-  const LongDoubles m;
+  const Reals<Long> m;
   with_formula(formula_of(*p.function), [&]<class F>() {
     if constexpr (F::kInputs == 1) out = F::of(m, y);
   });
