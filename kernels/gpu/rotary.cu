@@ -63,7 +63,7 @@ struct RotaryOperands {
   const T* x;
   const T* cos_table;
   const T* sin_table;
-  int64_t out_stride[3], x_stride[3], table_stride[3];  // of batch, head, token
+  int64_t out_stride[3], x_stride[3], cos_stride[3], sin_stride[3];  // of batch, head, token
   Divisor heads;
   int64_t first;  // [batch, head] as one number, of the grid's first
   Divisor work;   // vectors (pairs of them up to `pairs`) per row
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
     return;
   }
   const int64_t first = Halves ? pair : 2 * pair, second = first + (Halves ? p.pairs : N);
-  const T* cos = p.cos_table + offset(p.table_stride) + pair;
-  const T* sin = p.sin_table + offset(p.table_stride) + pair;
+  const T* cos = p.cos_table + offset(p.cos_stride) + pair;
+  const T* sin = p.sin_table + offset(p.sin_stride) + pair;
   const int64_t other = Halves ? p.pairs : 0;
   const Vector<T, N> x[2] = {load_vector<N>(from + first), load_vector<N>(from + second)};
   const Vector<T, N> c[2] = {load_vector<N>(cos), load_vector<N>(cos + other)};
@@ -179,9 +179,8 @@ void GpuOps::do_rotary_backward(const Tensor& d_x, const Tensor& d_out, const Te
 void GpuOps::turn(const char* op, const Tensor& out, const Tensor& x, const Tensor& cos,
                   const Tensor& sin, RotaryStyle style, bool inverse) {
   if (x.numel() == 0) return;
-  require<Unsupported>(cos.stride(0) == sin.stride(0) && cos.stride(1) == sin.stride(1), op,
-                       "cos and sin must have equal strides");
-  const bool half = style == RotaryStyle::half && !inverse;
+  const bool alike = cos.stride(0) == sin.stride(0) && cos.stride(1) == sin.stride(1);
+  const bool half = style == RotaryStyle::half && !inverse && alike;
   if (half && choose("in_product", "half") && held_.rotate(out, x, cos, sin)) return;
   with_storage(op, x.dtype(), [&]<class T>(T) {
     RotaryOperands<T> p{};
@@ -193,8 +192,10 @@ void GpuOps::turn(const char* op, const Tensor& out, const Tensor& x, const Tens
       p.out_stride[i] = out.stride(i);
       p.x_stride[i] = x.stride(i);
     }
-    p.table_stride[0] = cos.dim(0) == 1 ? 0 : cos.stride(0);
-    p.table_stride[2] = cos.stride(1);
+    p.cos_stride[0] = cos.dim(0) == 1 ? 0 : cos.stride(0);
+    p.cos_stride[2] = cos.stride(1);
+    p.sin_stride[0] = sin.dim(0) == 1 ? 0 : sin.stride(0);
+    p.sin_stride[2] = sin.stride(1);
     p.heads = Divisor(x.dim(1));
     p.pairs = cos.dim(2) / 2;
     const bool halves = style == RotaryStyle::half;
