@@ -350,11 +350,13 @@ class OneCallRecording:
             if self._valid is not None:
                 stored[name].left_out = self._valid.left_out(named[0])
             stored[name].labels = self._axes.labels[name]
-            if (stored[name].unstable or 0) > RANDOM:
+            drew = sorted(reruns.given.drew) if reruns.given else []
+            if (stored[name].unstable or 0) > (0 if drew else RANDOM):
                 advice = "; it is in train mode: call .eval() first"
+                by = f" ({', '.join(drew)})" if drew else ""
                 raise RecordError(
                     f"[check] two runs of {self.name} differ by {stored[name].unstable:.1e} in "
-                    f"{name}: it draws random numbers, and nothing can be held to that"
+                    f"{name}: it draws random numbers{by}, and nothing can be held to that"
                     + (advice if in_training(self._module) else "")
                 )
         return Checkpoint(

@@ -26,7 +26,7 @@ from .dispatch import DispatchMode, FunctionMode
 from .feeding import Feeding
 from .grouped import is_grouped
 from .keyless import filled, may_lack_keys, rows_without_key
-from .operations import MAKERS, leaves, operands_of
+from .operations import MAKERS, draws, leaves, operands_of
 from .products import RECURRENT
 from .quantising import QUANTISED, moves_codes, quantises, reads_bits_of_codes
 from .reads import (
@@ -122,6 +122,8 @@ class Given:
     """The dtypes to which operations cast their numbers (stores_numbers)."""
     reads: Reads = field(default_factory=Reads)
     """The dtypes that its code read."""
+    drew: set[str] = field(default_factory=set)
+    """Operations that drew random numbers."""
     registered: set[str] = field(default_factory=set)
     """Operations that were computed by what is said of them."""
     leaves_torch: bool = False
@@ -366,6 +368,8 @@ class _Watch(DispatchMode):
             if why := not_dense(t):
                 raise GivenError(f"[given] {func} takes a tensor that {why}")
             self._given.used.add(t)
+        if draws(func):
+            self._given.drew.add(func._schema.name)
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
         if not opaque:
             own = registered(func) is not None

@@ -45,6 +45,14 @@ def is_number(dtype: torch.dtype | None) -> bool:
     return dtype is not None and (dtype.is_floating_point or dtype.is_complex)
 
 
+def draws(func: OpOverload) -> bool:
+    """Whether the operation draws random numbers; of attention and recurrent layers, which may drop
+    some of their own, that is not known."""
+    return torch.Tag.nondeterministic_seeded in func.tags and not func._schema.name.startswith(
+        "aten::_"
+    )
+
+
 def tensors(value: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     _collect(value, found)
