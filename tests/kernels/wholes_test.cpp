@@ -57,7 +57,7 @@ TEST_CASE("i64 is computed in 64 bits and wraps around") {
   CHECK(got(*device, one) == W{1});
 }
 
-TEST_CASE("narrow whole numbers keep the lowest bits; their sums are i64") {
+TEST_CASE("narrow whole numbers keep the lowest bits and add up to i64") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
   Ops& ops = device->ops();
   const Guarded a = holding(*device, DType::u8, {3}, {250, 1, 128});

@@ -191,20 +191,24 @@ def test_a_run_of_rivals_that_ends_early_leaves_the_old_file(
 @pytest.mark.parametrize("shape", ["tiny", "tiny-gemma2"])
 def test_the_cases_are_those_of_harness_bench(shape: str) -> None:
     sizes = ["--shape", shape, "--tokens", "3", "--context", "12"]
-    refused = command("bench", *sizes, "--block", "none").stderr.split("known: all, ops, ")[1]
+    refused = command("bench", *sizes, "--block", "none").stderr.split(
+        "known: all, ops, products, "
+    )[1]
     ours = refused.splitlines()[0].split(", ")
     theirs = rivals.all_cases(SHAPES[shape], Sizes(3, 12, "f32", "cpu"))
-    assert ours == [case.name for case in theirs if not case.name.startswith("ops.")]
+    assert ours == [it.name for it in theirs if not it.name.startswith(("ops.", "products."))]
 
 
 def test_the_single_ops_are_those_of_harness_bench(tmp_path: Path) -> None:
     sizes = ["--shape", "tiny", "--tokens", "3", "--context", "12", "--dtype", "f32"]
     out = tmp_path / "ops.jsonl"
-    command("bench", *sizes, "--block", "ops", "--seconds", "0", "--json", str(out))
+    command("bench", *sizes, "--block", "ops,products", "--seconds", "0", "--json", str(out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     theirs = rivals.all_cases(SHAPES["tiny"], Sizes(3, 12, "f32", "cpu"))
     ours = sorted(line["case"] for line in lines if line["type"] == "bench")
-    assert ours == sorted(case.name for case in theirs if case.name.startswith("ops."))
+    assert ours == sorted(
+        case.name for case in theirs if case.name.startswith(("ops.", "products."))
+    )
 
 
 def test_a_baseline_of_something_else_names_file_and_line(
