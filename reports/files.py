@@ -29,7 +29,9 @@ def locked(path: Path) -> Iterator[None]:
 def replace_text(path: Path, text: str) -> None:
     """replace_bytes of the text in UTF-8, compressed where the name ends in .xz."""
     content = text.encode()
-    replace_bytes(path, lzma.compress(content) if path.suffix == ".xz" else content)
+    if path.suffix == ".xz":
+        content = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+    replace_bytes(path, content)
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
