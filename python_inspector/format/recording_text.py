@@ -25,4 +25,4 @@ def _spread(value: Any) -> str:
 
 
 def _line(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

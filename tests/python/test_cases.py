@@ -113,7 +113,7 @@ def test_generate_and_check(
     capsys.readouterr()
     assert main([*words, "--check"]) == 0
     assert "same" in capsys.readouterr().out
-    path.write_text(path.read_text().replace('"max_abs_score": ', '"max_abs_score": 1'))
+    path.write_text(path.read_text().replace('"max_abs_score":', '"max_abs_score":1'))
     assert main([*words, "--check"]) == 3
     assert "1 differ, the first model.layers.0.self_attn:sdpa#0" in capsys.readouterr().out
     shutil.rmtree(tmp_path / SMALL)

@@ -113,7 +113,7 @@ def test_a_wrong_kernel_is_an_alarm_with_the_command_that_repeats_it(
 import pathlib, subprocess, sys
 file = pathlib.Path(sys.argv[sys.argv.index("--fixture") + 1]) / "recording.json"
 text = file.read_text()
-file.write_text(text.replace('"eps":1e-', '"eps":7e-').replace('"eps": 1e-', '"eps": 7e-'))
+file.write_text(text.replace('"eps":1e-', '"eps":7e-'))
 sys.exit(subprocess.run([{harness()!r}, *sys.argv[1:]]).returncode)
 """
     )

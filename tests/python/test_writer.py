@@ -153,7 +153,7 @@ def test_one_line_per_checkpoint_and_tensor(tmp_path: Path) -> None:
     lines = (tmp_path / "run" / "recording.json").read_text().splitlines()
     for key in recording["tensors"]:
         assert sum(f'"{key}": {{"file"' in line for line in lines) == 1
-    assert sum('{"id": "m#0"' in line for line in lines) == 1
+    assert sum('{"id":"m#0"' in line for line in lines) == 1
 
 
 @pytest.mark.parametrize(
