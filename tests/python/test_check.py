@@ -238,7 +238,11 @@ def test_what_draws_random_numbers_is_refused() -> None:
     with pytest.raises(RecordError, match="it draws random numbers"):
         check(torch.tanh, like=lambda x: torch.nn.functional.dropout(x, 0.5), inputs=normal(4, 64))
     with pytest.raises(RecordError, match=r"it draws random numbers \(aten::randn\)"):
-        check(torch.tanh, like=lambda x: x.tanh() + 1e-4 * torch.randn(64), inputs=normal(4, 64))
+        check(
+            torch.tanh,
+            like=lambda x: x.tanh() + 1e-4 * torch.randn(64, device=x.device),
+            inputs=normal(4, 64),
+        )
 
 
 @pytest.mark.host
