@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
+
 from ..errors import HarnessError
 from ..format.recording import call_of, is_recorded_alone
 from ..native import judge_library
@@ -71,9 +73,13 @@ class Rerunner:
                 reruns, warnings = Reruns(), [f"{call_of(seed)} has no oracle: {error}"]
         else:
             settle = partial(block.settle, block)
-            reruns, warnings = rerun_anything(
-                block.outputs, again, seed, settle, runs=runs, repeat=repeat, inside=inside
-            )
+            try:
+                reruns, warnings = rerun_anything(
+                    block.outputs, again, seed, settle, runs=runs, repeat=repeat, inside=inside
+                )
+            except torch.OutOfMemoryError as error:
+                text = str(error).partition("\n")[0]
+                reruns, warnings = Reruns(), [f"{call_of(seed)} has no oracle: {text}"]
             for name, elements in reruns.undecided.items():
                 named = (reruns.oracle or {})[name]
                 if named[0].is_floating_point():

@@ -9,7 +9,7 @@ it shows in its result alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -101,21 +101,38 @@ def ways(kinds: frozenset[str], recurrent: bool) -> list[frozenset[str]]:
     return list(dict.fromkeys(every))
 
 
-def explained(error: float, errors: Mapping[frozenset[str], float]) -> frozenset[str]:
-    """The way whose error is nearest in size to that of a run, if float32 is off by far less, and
-    that way by about as much; else none."""
+def way_of_the_run(
+    off: Mapping[frozenset[str], Sequence[float]],
+    errors: Mapping[frozenset[str], Sequence[float]],
+    error: Sequence[float],
+) -> frozenset[str]:
+    """The way that is nearest to a run; where that is float32, which is off by far less than the
+    run, the way that is off by about as much.
+
+    Of each way given how far its outputs are from the run's and from the oracle's, and of the run
+    how far its are from the oracle's. Only outputs count that tell the ways apart, if there are
+    any: not what any arithmetic is far off in, such as a running mean of about 0 or the end of a
+    deep model.
+    """
     none = frozenset[str]()
-    if not 0 < errors.get(none, math.inf) < error / FAR:
-        return none
-    able = {way: it for way, it in errors.items() if way and it > error / FAR}
-    return min(able, key=lambda way: abs(math.log(able[way] / error)), default=none)
+    plain = errors[none]
+    telling = [
+        at
+        for at in range(len(error))
+        if any(it[at] > FAR * max(plain[at], _LEAST) for it in errors.values())
+    ] or range(len(error))
 
+    def typical(distances: Sequence[float]) -> float:
+        """Their geometric mean."""
+        logs = [math.log(max(distances[at], _LEAST)) for at in telling]
+        return math.exp(sum(logs) / len(logs)) if logs else 0.0
 
-def typical(distances: Iterable[float]) -> float:
-    """Their geometric mean: outputs that any arithmetic is far off in, such as a running mean of
-    about 0, do not drown the others."""
-    logs = [math.log(max(it, _LEAST)) for it in distances]
-    return math.exp(sum(logs) / len(logs)) if logs else 0.0
+    best = min(off, key=lambda way: typical(off[way]))
+    size = typical(error)
+    if best or not 0 < typical(plain) < size / FAR:
+        return best
+    able = {way: typical(it) for way, it in errors.items() if way and typical(it) > size / FAR}
+    return min(able, key=lambda way: abs(math.log(able[way] / size)), default=none)
 
 
 def distance(r: torch.Tensor, model: torch.Tensor) -> float:

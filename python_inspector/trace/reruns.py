@@ -106,7 +106,7 @@ def rerun_anything(
     """As rerun(), of undescribed code: it follows the choices of the reference. Simulated kernels
     that are `known` are not run. `codes` are as in Given.
 
-    An error that prevents an oracle becomes a warning.
+    An error that prevents an oracle becomes a warning. Raises torch.OutOfMemoryError.
     """
     given = Given(inside=inside or Inside(), codes=codes)
     result, where = Reruns(given=given), call_of(seed)
@@ -114,7 +114,7 @@ def rerun_anything(
         repeated, oracle = exactly(outputs, again, settle, given)
         if repeat:
             result.repeated = repeated
-    except UsageError:
+    except (UsageError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         return result, [f"{where} has no oracle: {_line(error)}"]
@@ -130,6 +130,8 @@ def rerun_anything(
         return result, warnings
     try:
         result.simulated = known(given) or simulate(again, outputs, runs, seed, given)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         return result, [*warnings, f"{where} has no rounded model: {_line(error)}"]
     if any_doubt(given.choices) or given.lacks_keys:
@@ -183,21 +185,19 @@ def _as_the_run(
         return asked
     real = again(run_as_it_is)
     first = outputs(real.result, real.twin)
-    off: dict[frozenset[str], float] = {}
-    errors: dict[frozenset[str], float] = {}
+    off: dict[frozenset[str], list[float]] = {}
+    errors: dict[frozenset[str], list[float]] = {}
     for tried in products.ways(kinds, given.recurrent):
         given.inside = asked.with_products(tried)
         rerun = again(run_rounded(Simulation(0, Normals(seed)), given))
         named = outputs(rerun.result, rerun.twin)
         off[tried] = _apart(first, named)
         errors[tried] = _apart(named, oracle)
-    error = _apart(first, oracle)
-    best = min(off, key=lambda tried: off[tried])
-    return asked.with_products(best or products.explained(error, errors))
+    return asked.with_products(products.way_of_the_run(off, errors, _apart(first, oracle)))
 
 
-def _apart(a: dict[str, Named], b: dict[str, Named]) -> float:
-    return products.typical(products.distance(t, b[name][0]) for name, (t, _) in a.items())
+def _apart(a: dict[str, Named], b: dict[str, Named]) -> list[float]:
+    return [products.distance(t, b[name][0]) for name, (t, _) in a.items()]
 
 
 def _line(error: Exception) -> str:

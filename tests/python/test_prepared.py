@@ -17,6 +17,7 @@ from python_inspector import Prepared, UsageError, Verdict, WrongError, check, d
 from python_inspector.native import JudgeLibrary
 from python_inspector.recorder import explanation
 from python_inspector.recorder.one_call import OneCallRecording
+from python_inspector.trace import reruns
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -228,8 +229,11 @@ def test_its_files_go_with_it() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    "place", [(OneCallRecording, "add"), (reruns, "exactly"), (reruns, "simulate")]
+)
 def test_where_a_gpu_has_no_memory_to_judge_nothing_is_said_of_the_kernel(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
 ) -> None:
     text = (
         "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 139.80 GiB "
@@ -239,9 +243,9 @@ def test_where_a_gpu_has_no_memory_to_judge_nothing_is_said_of_the_kernel(
     def full(*_: Any) -> None:
         raise torch.cuda.OutOfMemoryError(text)
 
-    monkeypatch.setattr(OneCallRecording, "add", full)
+    monkeypatch.setattr(*place, full)
     with pytest.raises(WrongError) as found:
-        check(torch.relu, like=torch.relu, inputs=(normal(2, 3),))
+        check(torch.tanh, like=torch.tanh, inputs=(normal(2, 3),))
     verdict = found.value.verdict
     assert (verdict.status, verdict.reason) == (
         "blind",

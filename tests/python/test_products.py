@@ -45,7 +45,7 @@ def run_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU where torch allows it."""
     monkeypatch.setattr(products, "may_be_tf32", lambda t: True)
     monkeypatch.setattr(products, "allowed", lambda: frozenset({"matmul"}))
-    monkeypatch.setattr(products, "ways", lambda kinds, recurrent: [kinds])
+    monkeypatch.setattr(products, "way_of_the_run", lambda *figures: frozenset({"matmul"}))
 
 
 @pytest.mark.usefixtures("run_in_tf32")
@@ -144,9 +144,29 @@ def test_outputs_that_nothing_decides_hide_no_tf32(monkeypatch: pytest.MonkeyPat
     assert verdict.looser == ("products-tf32",), str(verdict)
 
 
-def test_what_explains_an_error() -> None:
-    none, some = frozenset[str](), frozenset({"matmul"})
-    assert products.explained(3e-4, {none: 1e-6, some: 4e-4}) == some
-    assert products.explained(3e-6, {none: 1e-6, some: 4e-4}) == none  # as float32
-    assert products.explained(3e-4, {none: 1e-6, some: 1e-6}) == none  # nothing was in TF32
-    assert products.explained(3e-1, {none: 1e-6, some: 4e-4}) == none  # nor was it that
+NONE, SOME = frozenset[str](), frozenset({"matmul"})
+
+
+@pytest.mark.parametrize(
+    ("run", "plain", "tf32", "way"),
+    [
+        ([3e-4], [1e-6], [4e-4], SOME),
+        ([3e-6], [1e-6], [4e-4], NONE),  # as float32
+        ([3e-4], [1e-6], [1e-6], NONE),  # nothing was in TF32
+        ([3e-1], [1e-6], [4e-4], NONE),  # nor was it that
+        # what is a mean of 0, and the end of a deep model, tell nothing
+        ([3e-4, 1.0, 0.1], [1e-6, 1e285, 0.1], [2e-4, 1e285, 0.1], SOME),
+        ([3e-6, 1.0, 0.1], [1e-6, 1e285, 0.1], [2e-4, 1e285, 0.1], NONE),
+    ],
+)
+def test_the_way_of_a_run(
+    run: list[float], plain: list[float], tf32: list[float], way: frozenset[str]
+) -> None:
+    """One that cut operands off: as far from what rounds them as from float32."""
+    assert products.way_of_the_run({NONE: run, SOME: run}, {NONE: plain, SOME: tf32}, run) == way
+
+
+def test_the_way_of_a_run_is_the_nearest() -> None:
+    errors = {NONE: [1e-6], SOME: [4e-4]}
+    assert products.way_of_the_run({NONE: [4e-4], SOME: [1e-6]}, errors, [4e-4]) == SOME
+    assert products.way_of_the_run({NONE: [1e-6], SOME: [4e-4]}, errors, [1e-6]) == NONE
