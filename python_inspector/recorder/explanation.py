@@ -76,9 +76,10 @@ def blind_spots(
         judgement = judgement_without_members(kept)
         if judgement is None:
             return None
-        operands = unshown(kept, deadline)
+        trials = _trials(kept, judgement)
+        operands = unshown(kept, trials.tape, deadline)
         out = BlindSpots({n: words for n, words in operands if among is None or n in among})
-        found = _trials(kept, judgement).of_a_pass(deadline, among)
+        found = trials.of_a_pass(deadline, among)
         out.tried, out.listed = found.tried, found.listed
         unseen = {bug.name: bug.told for bug in found.passing}
         out.unseen |= {

@@ -13,6 +13,7 @@ from ..taps.calls import bound_arguments
 from ..taps.generic import tensors_of
 from ..trace.planting import forms, same_values
 from ..trace.replay import Rerun, run_as_it_is
+from ..trace.tape import Tape
 from ..trace.trials import Deadline
 from .one_call import Kept
 
@@ -20,13 +21,14 @@ Said = tuple[str, str]
 """What names it, the same for all calls, and what is said of it."""
 
 
-def unshown(kept: Kept, deadline: Deadline) -> Iterator[Said]:
-    """As long as there is time for the last of these, which runs the call again."""
+def unshown(kept: Kept, tape: Tape | None, deadline: Deadline) -> Iterator[Said]:
+    """As long as there is time for the last of these, which runs the call again where there is no
+    tape of it."""
     operands = {name: tensor for name, (tensor, _) in kept.block.inputs.items()}
     for name, tensor in {**operands, **kept.block.weights}.items():
         yield from _alike(name, tensor)
     yield from _the_same(operands)
-    yield from _without_effect(kept, deadline)
+    yield from _without_effect(kept, tape, deadline)
 
 
 def _alike(name: str, tensor: torch.Tensor) -> Iterator[Said]:
@@ -58,17 +60,21 @@ def _the_same(operands: Mapping[str, torch.Tensor]) -> Iterator[Said]:
                 yield f"{name} for {other}", f"{name} in place of {other}: they are equal"
 
 
-def _without_effect(kept: Kept, deadline: Deadline) -> Iterator[Said]:
+def _without_effect(kept: Kept, tape: Tape | None, deadline: Deadline) -> Iterator[Said]:
     """Operands with other values that give the same results."""
     with torch.no_grad():
-        arguments: dict[str, Any] = {}  # what was observed may be that of more rows
-        right = _outputs(kept, {}, arguments)
+        # What was observed may be that of more rows.
+        arguments = _arguments_of(kept)
+        right = tape.right if tape else _outputs(kept, {})
         for name, tensor in tensors_of(arguments, lambda t: t).items():
             if right is None or deadline.is_over:
                 return
             if name in kept.observed.changed or not tensor.numel() or _may_end_all(tensor):
                 continue
-            found = _outputs(kept, {id(tensor): _other_values(tensor)})
+            other = _other_values(tensor)
+            found = tape.with_values(tensor, other) if tape else None
+            if found is None:
+                found = _outputs(kept, {id(tensor): other})
             if found is not None and _same(found, right):
                 yield f"values of {name}", f"the values of {name}: other ones give the same"
 
@@ -94,16 +100,22 @@ def _other_values(tensor: torch.Tensor) -> torch.Tensor:
     return other if not torch.equal(other, tensor) else tensor.new_full(tensor.shape, 0)
 
 
-def _outputs(
-    kept: Kept, instead: Mapping[int, torch.Tensor], arguments: dict[str, Any] | None = None
-) -> dict[str, torch.Tensor] | None:
-    """Of a run with other operands; None where the code does not take them. `arguments` gets those
-    of the run, by name."""
+def _arguments_of(kept: Kept) -> dict[str, Any]:
+    """Those of the call by name; nothing runs."""
+    found: dict[str, Any] = {}
+
+    def bind(function: Any, args: Any, kwargs: Any, modules: Any = ()) -> Rerun:
+        found.update(bound_arguments(function, args, kwargs))
+        return Rerun(None, {})
+
+    kept.again(bind)
+    return found
+
+
+def _outputs(kept: Kept, instead: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+    """Of a run with other operands; None where the code does not take them."""
 
     def run(function: Any, args: Any, kwargs: Any, modules: Any = ()) -> Rerun:
-        if arguments is not None:
-            arguments.update(bound_arguments(function, args, kwargs))
-
         def change(value: Any) -> Any:
             return instead.get(id(value), value)
 

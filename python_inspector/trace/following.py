@@ -6,6 +6,7 @@ Which of them an output follows, and what it is held to then, the judge says.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ SMALL = 1 << 16
 operation as for them."""
 FEW = 8
 """One in so many elements that differ: of more, nothing but the number counts."""
+FEW_PAIRS = 1 << 8
+"""Pairs of values that Python counts faster than torch."""
 ONCE = "rounds once, at the output"
 
 
@@ -52,6 +55,17 @@ def alike_inputs(y: torch.Tensor, inputs: Sequence[torch.Tensor]) -> int:
     """Of those that are as wide as the output."""
     like = [x for x in inputs if x.ndim and y.ndim and x.shape[-1] == y.shape[-1]]
     return max((alike_in_row(x) for x in like), default=0)
+
+
+def _crowd(columns: torch.Tensor, m: torch.Tensor, y: torch.Tensor) -> float:
+    """Of the pairs of values that are found in a column, each once, the most in one."""
+    if len(m) > FEW_PAIRS:
+        pairs = torch.stack([columns.double(), m, y], 1)
+        pairs = pairs[~pairs.isnan().any(1)].unique(dim=0)
+        return float(torch.bincount(pairs[:, 0].long()).max()) if len(pairs) else 0.0
+    found = set(zip(columns.tolist(), m.tolist(), y.tolist(), strict=True))
+    counted = Counter(column for column, a, b in found if a == a and b == b)
+    return float(max(counted.values(), default=0))
 
 
 class Beside:
@@ -112,13 +126,10 @@ class Beside:
         self, way: int, y: torch.Tensor, other: torch.Tensor, noise: float
     ) -> tuple[float, float]:
         """How far one of those elements of an output is off, and how many differ in one channel."""
-        a, m = y[other], self._narrow[way][other]
+        at = other.nonzero(as_tuple=True)
+        a, m = y[at], self._narrow[way][at]
         off = distances(a.to(m.dtype), m, self.noise[way] * noise)
-        columns = other.nonzero()[:, 1]
-        pairs = torch.stack([columns.double(), m.double(), a], 1)
-        pairs = pairs[~pairs.isnan().any(1)].unique(dim=0)
-        crowd = torch.bincount(pairs[:, 0].long()).max() if len(pairs) else 0
-        return float(off.max()) if off.numel() else 0.0, float(crowd)
+        return float(off.max()) if off.numel() else 0.0, _crowd(at[1], m.double(), a)
 
     def places(self, y: torch.Tensor) -> list[list[int]]:
         """For each way the first of those elements of an output, and the one that is furthest off;

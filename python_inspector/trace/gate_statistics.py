@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from ..format.host_copy import is_host
@@ -145,16 +146,21 @@ class Scales:
             self.usable &= layout.matrix(valid) != 0
         self.all_usable = bool(self.usable.all())
         self.known = self.o if self.all_usable else torch.where(self.usable, self.o, 0.0)
-        squares = self.known.square()
-        least = self.usable.sum((-2, -1)) * self.smallest**2
-        self.whole = torch.maximum(squares.sum((-2, -1)), least)
-        self.rows = self._row_scales()
-        self.element = torch.maximum(self.known.abs(), self.rows[..., None])
+        sizes = self.known.abs()
+        self.whole = self._whole(squares := self.known.square())
+        self.rows = self._row_scales(sizes)
+        self.element = torch.maximum(sizes, self.rows[..., None])
         self._families = {name: self._family(name, squares) for name in family_names(layout)}
-        self._positive, self._is_moderate = self._find_range()
+        self._positive = self._find_positive()
 
-    def _row_scales(self) -> torch.Tensor:
-        magnitudes = self.o.abs()
+    def _whole(self, squares: torch.Tensor) -> torch.Tensor:
+        """sum o^2, of each element at least what its size may be."""
+        sums, least = squares.sum((-2, -1)), self.smallest**2
+        if self.all_usable:
+            return sums.clamp_min(self.layout.rows * self.layout.columns * least)
+        return torch.maximum(sums, self.usable.sum((-2, -1)) * least)
+
+    def _row_scales(self, magnitudes: torch.Tensor) -> torch.Tensor:
         if not self.all_usable:
             magnitudes = torch.where(self.usable, magnitudes, torch.nan)
         rows = medians(magnitudes, complete=self.all_usable) / MEDIAN_TO_SIGMA
@@ -163,34 +169,57 @@ class Scales:
 
     def _family(self, name: str, squares: torch.Tensor) -> _Family:
         if self.all_usable:
-            sizes, all_count = _whole_sizes(name, self.layout, self.o.device)
+            sizes, all_count = counted_sizes(name, self.layout, self.o.device)
         else:
-            sizes = group_sums(self.usable.double(), name, self.layout)
-            all_count = False
+            sizes, all_count = _counted(group_sums(self.usable.double(), name, self.layout)), False
         sums = group_sums(squares, name, self.layout)
         if all_count:
             rms = _not_too_small((sums / sizes).sqrt(), complete=True)
             return _Family(sizes, rms.clamp_min(self.smallest), True)
-        counted = sizes >= SMALLEST_GROUP
-        scales = torch.where(counted, (sums / sizes).sqrt(), torch.nan)
+        scales = torch.where(sizes > 0, (sums / sizes).sqrt(), torch.nan)
         scales = _not_too_small(scales).clamp_min(self.smallest)
-        return _Family(torch.where(counted, sizes, 0.0), scales, False)
+        return _Family(sizes, scales, False)
 
-    def _find_range(self) -> tuple[dict[str, bool], bool]:
-        """Which divisors have no zeros, and whether float32 has room for squares of errors; asked
-        of the device at once."""
+    def _find_positive(self) -> dict[str, bool]:
+        """Which divisors have no zeros: none has one where all elements count, and the square of
+        the smallest size is no zero. Asked of the device at once."""
         divisors = {"tensor": self.whole, "element": self.element}
         divisors |= {name: family.scales for name, family in self._families.items()}
-        flags = [(divisor > 0).all() for divisor in divisors.values()]
-        inside = (self.element > _SMALLEST) & (self.element < _LARGEST)
-        *positive, moderate = torch.stack([*flags, inside.all()]).tolist()
-        return dict(zip(divisors, positive, strict=True)), moderate
+        if self.all_usable and self.o.numel() and self.smallest**2 > 0:
+            return dict.fromkeys(divisors, True)
+        flags = torch.stack([(divisor > 0).all() for divisor in divisors.values()]).tolist()
+        return dict(zip(divisors, flags, strict=True))
+
+    @functools.cached_property
+    def count(self) -> int:
+        """Usable elements of one oracle."""
+        return self.o.numel() if self.all_usable else int(self.usable.sum())
+
+    @functools.cached_property
+    def count_of_rows(self) -> int:
+        """Its rows with such elements."""
+        return self.layout.rows if self.all_usable else int(self.usable.any(1).sum())
+
+    @functools.cached_property
+    def is_constant(self) -> bool:
+        """Whether all usable elements of one oracle are the same."""
+        known = self.o.flatten() if self.all_usable else self.o[self.usable]
+        return bool((known == known[:1]).all())
 
     @property
+    def is_usual(self) -> bool:
+        """Whether one oracle is all numbers, not all alike, and none denormal."""
+        if not self.all_usable or self.is_constant:
+            return False
+        sizes = self.o.abs()
+        return bool(((sizes >= self.smallest) | (sizes == 0)).all())
+
+    @functools.cached_property
     def fit_float32(self) -> bool:
         """Whether all elements count, and errors and their squares can be float32."""
-        usual = self.all_usable and self._is_moderate and all(self._positive.values())
-        return usual and self.o.numel() > 0
+        if not self.all_usable or not all(self._positive.values()) or not self.o.numel():
+            return False
+        return bool(((self.element > _SMALLEST) & (self.element < _LARGEST)).all())
 
     def statistics(self, y: torch.Tensor) -> Figures:
         """E_T as `tensor`, M_A by the names of its families, M_E as `element`, g as `gain`."""
@@ -289,8 +318,20 @@ def ranked(values: torch.Tensor, place: int) -> torch.Tensor:
     """Of each row the value at this place in ascending order, from 0. A host finds it without
     sorting, which takes several times as long."""
     if is_host(values.device):
-        return values.kthvalue(place + 1).values
+        return torch.from_numpy(np.partition(values.detach().numpy(), place)[..., place])
     return values.sort(-1).values[..., place]
+
+
+def _middles(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each row without NaN the two in the middle, or twice the one."""
+    length = values.shape[-1]
+    if not is_host(values.device):
+        ordered = values.sort(-1).values
+        return ordered[..., (length - 1) // 2], ordered[..., length // 2]
+    parts = np.partition(values.detach().numpy(), length // 2)
+    second = parts[..., length // 2]
+    first = second if length % 2 else parts[..., : length // 2].max(-1)
+    return torch.from_numpy(np.asarray(first)), torch.from_numpy(np.asarray(second))
 
 
 def distances(y: torch.Tensor, m: torch.Tensor, noise: torch.Tensor | float) -> torch.Tensor:
@@ -337,11 +378,16 @@ def _tiles(tokens: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor,
 
 
 @functools.lru_cache(maxsize=64)
-def _whole_sizes(name: str, layout: Layout, device: torch.device) -> tuple[torch.Tensor, bool]:
-    """Of the groups where every element is usable, and whether all count."""
+def counted_sizes(name: str, layout: Layout, device: torch.device) -> tuple[torch.Tensor, bool]:
+    """Of the groups where every element is usable, 0 of those that do not count, and whether all
+    do."""
     ones = torch.ones(layout.rows, layout.columns, dtype=torch.float64, device=device)
-    sizes = group_sums(ones, name, layout)
-    return sizes, bool((sizes >= SMALLEST_GROUP).all())
+    sizes = _counted(group_sums(ones, name, layout))
+    return sizes, bool((sizes > 0).all())
+
+
+def _counted(sizes: torch.Tensor) -> torch.Tensor:
+    return torch.where(sizes >= SMALLEST_GROUP, sizes, 0.0)
 
 
 def _not_too_small(scales: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
@@ -381,15 +427,8 @@ def medians(values: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
     if length == 0:
         return values.new_full(values.shape[:-1], torch.nan)
     if complete:
-        places = {(length - 1) // 2, length // 2}
-        if is_host(values.device):
-            first, *second = (ranked(values, place) for place in sorted(places))
-        else:
-            ordered = values.sort(-1).values
-            first, *second = (ordered[..., place] for place in sorted(places))
-        return (
-            first if not second else torch.where(first == second[0], first, (first + second[0]) / 2)
-        )
+        first, second = _middles(values)
+        return first if length % 2 else (first + second) / 2
     ordered = values.sort(-1).values  # NaNs last
     count = (~values.isnan()).sum(-1, keepdim=True)
     low, high = (ordered.gather(-1, i.clamp_min(0)) for i in ((count - 1) // 2, count // 2))

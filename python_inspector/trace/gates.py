@@ -18,7 +18,7 @@ from .. import native
 from ..format.host_copy import is_host
 from ..format.recording import as_number, plain
 from .following import FEW, ONCE, SMALL, Beside, Way, alike_inputs
-from .gate_statistics import Scales, group_sums
+from .gate_statistics import Layout, Scales, counted_sizes, group_sums
 from .group_gains import gain_families
 from .simulation import NARROW
 
@@ -31,11 +31,35 @@ CERTAIN = 1e9
 NEARLY = 1.01
 """Of a limit that the judge of files may have a little wider, for other sums."""
 _OF_NO_WAY = (
-    "_error_of_r", "_valid_rows", "_kappas", "_groups", "_alike", "_gains",
-    "_is_ordinary",
+    "_error_of_r", "_valid_rows", "_families", "_alike", "_gains", "is_all_numbers",
 )  # fmt: skip
 """What Gates keep that is the same for all ways to round."""
 _NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+@dataclass(frozen=True)
+class _Family:
+    """The groups of a family that count: how many, whether those have one size, and the widening of
+    each; one number where they have."""
+
+    count: int
+    alike: bool
+    kappas: torch.Tensor
+
+    @classmethod
+    def of(cls, library: native.JudgeLibrary, sizes: torch.Tensor) -> _Family:
+        counted = sizes[sizes > 0]
+        alike = bool((counted == counted[:1]).all())
+        kappas = library.kappas(sizes.cpu()).to(sizes.device)
+        return cls(len(counted), alike, kappas[sizes > 0][:1] if alike else kappas)
+
+
+@functools.lru_cache(maxsize=64)
+def _family_of(
+    library: native.JudgeLibrary, name: str, layout: Layout, device: torch.device
+) -> _Family:
+    """Of an output where every element is usable."""
+    return _Family.of(library, counted_sizes(name, layout, device)[0])
 
 
 @dataclass
@@ -67,6 +91,11 @@ class Gates:
         """The largest statistic / limit over the gates; at most 1 passes."""
         return min(self._judged(y)["margin"], CERTAIN)
 
+    def margins(self, outputs: Sequence[torch.Tensor]) -> list[float]:
+        """Those of several outputs; of small ones at once."""
+        records = self._records(outputs)
+        return [min(self._limits.judge(it)["margin"], CERTAIN) for it in records]
+
     def ratios(self, y: torch.Tensor) -> dict[str, float]:
         """Statistic / limit of each gate; Inf for what no rounding explains."""
         row = self._judged(y)
@@ -78,13 +107,16 @@ class Gates:
         errors = (self._tensor_error(y), self._error_of_r)
         return native.judge_library().no_less_accurate(*errors, _NAMES[self.r.dtype])
 
-    def at_least(self, y: torch.Tensor) -> float:
-        """A part of margin() that costs little: some elements against the loosest limit that they
+    def at_least(self, outputs: Sequence[torch.Tensor]) -> list[float]:
+        """A part of margins() that costs little: some elements against the loosest limit that they
         can have. Above 1 the margin is above 1, too."""
         o, allowed, step = self._sample
-        some = self.scales.layout.arranged(y).reshape(-1)[::step]
-        ratio = float(((some.double() - o).abs() / allowed).amax()) if len(o) else 0.0
-        return min(ratio, CERTAIN) if ratio == ratio else 0.0
+        if not len(o):
+            return [0.0] * len(outputs)
+        values = outputs[0][None] if len(outputs) == 1 else torch.stack(list(outputs))
+        some = self.scales.layout.arranged(values).flatten(1)[:, ::step]
+        ratios: list[float] = ((some.double() - o).abs() / allowed).amax(-1).tolist()
+        return [min(ratio, CERTAIN) if ratio == ratio else 0.0 for ratio in ratios]
 
     def allowed(self, at: torch.Tensor) -> torch.Tensor:
         """How far elements may be off at some flat positions, by any way to round."""
@@ -120,7 +152,11 @@ class Gates:
 
     def explainer(self, y: torch.Tensor, name: str, labels: Sequence[str] | None) -> Explain:
         """Asks the judge for words on an output of this name, whose axes are called so."""
-        record = self._record(y, places=True)
+        if "_known" in vars(self):
+            record = self._record(y, places=True)
+        else:  # small ones are measured at once
+            record, *others = self._records([y, *self._measured], places=True)
+            vars(self)["_known"] = torch.stack(others)
         known = {
             "name": name,
             "labels": None if labels is None else list(labels),
@@ -151,12 +187,16 @@ class Gates:
             return torch.ones_like(self.scales.usable)
         return self.scales.layout.matrix(self.valid.expand(self.r.shape)) != 0
 
+    @property
+    def _valid_count(self) -> int:
+        return self.r.numel() if self.valid is None else int(self._valid_rows.sum())
+
     @functools.cached_property
     def _ways(self) -> list[Way]:
         if self.r.dtype not in NARROW:
             return []
         ways = [Way("rounds as the recorded run does", self.m, None), *self.members]
-        few = int(self._valid_rows.sum()) < native.judge_library().least_bits
+        few = self._valid_count < native.judge_library().least_bits
         if not few and all(way.name != ONCE for way in ways):
             ways.append(Way(ONCE, self.oracle().to(self.r.dtype), None))
         return ways
@@ -167,39 +207,28 @@ class Gates:
         return Beside(layout, valid, [way.values for way in self._ways])
 
     @functools.cached_property
-    def _kappas(self) -> dict[str, torch.Tensor]:
-        """Of each family the widening of its groups; one number where they have one size."""
-        out = {}
-        for family in self.scales.families():
-            sizes = self.scales.group_sizes(family)
-            kappas = native.judge_library().kappas(sizes.cpu()).to(sizes.device)
-            out[family] = kappas[sizes > 0][:1] if self._groups[family][1] else kappas
-        return out
-
-    @functools.cached_property
-    def _groups(self) -> dict[str, tuple[int, bool]]:
-        """Of each family how many groups count, and whether those have one size."""
-        out = {}
-        for family in self.scales.families():
-            counted = self.scales.group_sizes(family)
-            counted = counted[counted > 0]
-            out[family] = len(counted), bool((counted == counted[:1]).all())
-        return out
+    def _families(self) -> dict[str, _Family]:
+        """Of each family what its groups' sizes say."""
+        library, scales = native.judge_library(), self.scales
+        if scales.all_usable:
+            layout, device = scales.layout, self.r.device
+            return {name: _family_of(library, name, layout, device) for name in scales.families()}
+        sizes = {name: scales.group_sizes(name) for name in scales.families()}
+        return {name: _Family.of(library, it) for name, it in sizes.items()}
 
     @functools.cached_property
     def _described(self) -> native.Limits:
         """Of which nothing is measured yet."""
         scales, layout = self.scales, self.scales.layout
-        known = scales.o[scales.usable]
         words = {
             "dtype": _NAMES[self.r.dtype],
             "axes": layout.axes,
             "shape": layout.shape,
-            "n": len(known),
-            "valid": int(self._valid_rows.sum()),
-            "rows": int(scales.usable.any(1).sum()),
-            "constant": bool((known == known[:1]).all()),
-            "groups": self._groups,
+            "n": scales.count,
+            "valid": self._valid_count,
+            "rows": scales.count_of_rows,
+            "constant": scales.is_constant,
+            "groups": {name: (it.count, it.alike) for name, it in self._families.items()},
             "spread": self.spread,
             "truncated": self.truncated,
             "operations": self.operations,
@@ -232,25 +261,38 @@ class Gates:
     @functools.cached_property
     def _known(self) -> torch.Tensor:
         """The records of the reference, and of each way to round."""
-        return self._records([self.r, *(way.values for way in self._ways)])
+        return torch.stack(self._records(self._measured))
+
+    @property
+    def _measured(self) -> list[torch.Tensor]:
+        return [self.r, *(way.values for way in self._ways)]
 
     def _record(self, y: torch.Tensor, *, places: bool = False) -> torch.Tensor:
         """What is measured of an output, on the host, in the order that the judge says; with the
         `places` of what is worst where that is asked for."""
-        figures: dict[str, Any] = {}
-        if wrong := self._wrong_classes(y):
-            figures = {"wrong": torch.tensor([[wrong]], device="cpu")}
-        else:
-            figures = self._figures(self.scales.layout.arranged(y).double()[None], places)
+        (wrong,) = self._wrong_classes(y[None])
+        if wrong:
+            return self._of_wrong_classes(wrong)
+        figures = self._figures(self.scales.layout.arranged(y).double()[None], places)
         return self._arranged(figures, 1)[0]
 
-    def _records(self, outputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Those of several outputs [k, numbers]."""
-        small = is_host(self.r.device) and len(outputs) * self.r.numel() <= SMALL
-        if not small or any(self._wrong_classes(y) for y in outputs):
-            return torch.stack([self._record(y) for y in outputs])
-        values = self.scales.layout.arranged(torch.stack(list(outputs))).double()
-        return self._arranged(self._figures(values), len(outputs))
+    def _records(
+        self, outputs: Sequence[torch.Tensor], *, places: bool = False
+    ) -> list[torch.Tensor]:
+        """Those of several outputs; `places` of the first one."""
+        if not is_host(self.r.device) or len(outputs) * self.r.numel() > SMALL:
+            return [self._record(y, places=places and y is outputs[0]) for y in outputs]
+        values = torch.stack(list(outputs))
+        wrong = self._wrong_classes(values)
+        right = [i for i, count in enumerate(wrong) if not count]
+        values = values if len(right) == len(wrong) else values[right]
+        values = self.scales.layout.arranged(values).double()
+        figures = self._figures(values, places and not wrong[0]) if right else {}
+        found = iter(self._arranged(figures, len(right)))
+        return [self._of_wrong_classes(it) if it else next(found) for it in wrong]
+
+    def _of_wrong_classes(self, count: int) -> torch.Tensor:
+        return self._arranged({"wrong": torch.tensor([[count]], device="cpu")}, 1)[0]
 
     def _arranged(self, figures: Mapping[str, torch.Tensor], count: int) -> torch.Tensor:
         parts = [
@@ -302,7 +344,7 @@ class Gates:
     def _worst(self, family: str, errors: torch.Tensor) -> torch.Tensor:
         """Of [k, groups] the largest error, that over kappa, the place for where that is, the
         group's own error and kappa there."""
-        value, kappas = errors.amax(-1), self._kappas[family]
+        value, kappas = errors.amax(-1), self._families[family].kappas
         nowhere = torch.full_like(value, -1)
         if not len(kappas):
             return torch.stack([value, value, nowhere, value, torch.ones_like(value)], -1)
@@ -318,7 +360,7 @@ class Gates:
 
     def _shares(self, family: str, errors: torch.Tensor) -> torch.Tensor:
         """Errors over kappa, of groups that do not count less than of any other."""
-        kappas = self._kappas[family]
+        kappas = self._families[family].kappas
         shares = errors / kappas if len(kappas) > 1 else errors
         return shares.masked_fill(self.scales.group_sizes(family) == 0, -1.0)
 
@@ -345,14 +387,17 @@ class Gates:
         return self._beside.places(values) if self._ways else []
 
     @functools.cached_property
-    def _is_ordinary(self) -> bool:
+    def is_all_numbers(self) -> bool:
+        """The reference."""
         return bool(self.r.isfinite().all())
 
-    def _wrong_classes(self, y: torch.Tensor) -> int:
-        """Numbers where the reference has none, and the other way round."""
-        if self._is_ordinary and bool(y.isfinite().all()):
-            return 0
-        return int(self.wrong_class(y).sum())
+    def _wrong_classes(self, outputs: torch.Tensor) -> list[int]:
+        """Of each of several the numbers where the reference has none, and the other way round."""
+        finite = outputs.isfinite().reshape(len(outputs), -1).all(1).tolist()
+        return [
+            0 if self.is_all_numbers and numbers else int(self.wrong_class(y).sum())
+            for y, numbers in zip(outputs, finite, strict=True)
+        ]
 
     def wrong_class(self, y: torch.Tensor) -> torch.Tensor:
         """Where there are such."""

@@ -28,13 +28,17 @@ def gain_families(scales: Scales) -> dict[str, GainFamily]:
     layout = scales.layout
     if not layout.has_columns:
         return {}
-    found = {"channel gain": _channels(scales)}
-    if layout.head is not None:
-        found["head gain"] = _heads(scales)
-    if int(scales.usable.any(1).sum()) < SMALLEST_GROUP:
-        for family in found.values():
-            family.size.zero_()
-    return found
+    gates = ["channel gain"] if layout.head is None else ["channel gain", "head gain"]
+    if scales.count_of_rows < SMALLEST_GROUP:
+        return {name: _none(scales, name) for name in gates}
+    return {name: _channels(scales) if name == gates[0] else _heads(scales) for name in gates}
+
+
+def _none(scales: Scales, name: str) -> GainFamily:
+    layout = scales.layout
+    heads = layout.head[1] if layout.head else 0
+    zeros = scales.o.new_zeros(layout.columns if name == "channel gain" else heads)
+    return GainFamily(zeros, zeros, zeros, torch.ones_like(zeros))
 
 
 def _channels(scales: Scales) -> GainFamily:

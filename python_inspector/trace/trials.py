@@ -8,8 +8,9 @@ the same. Where the code itself, taken apart, is beyond the limits the rounded m
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from ..format.axes import Named
 from .blunders import of_a_failure, of_a_pass
 from .bugs import Bug, Rule, bugs_of
+from .following import SMALL
 from .gates import CERTAIN, Gates
 from .open_choices import Open
 from .planting import (
@@ -103,8 +104,10 @@ class _Compared(Walk):
 
 _Some = tuple[torch.Tensor, torch.Tensor, torch.Tensor, "torch.Tensor | float"]
 """Places, the numbers there and where they are none, and how far a bug's may be off."""
-Look = Callable[[Mapping[str, torch.Tensor]], Iterable[Shown]]
-"""From outputs with a bug to what they show."""
+_Found = Mapping[str, torch.Tensor]
+"""Outputs with a bug."""
+Look = Callable[[Sequence[_Found]], Sequence[list[Shown]]]
+"""From outputs with one bug each to what they show of it."""
 
 
 class Trials:
@@ -126,7 +129,7 @@ class Trials:
         model, which follows that, can be run. `computes`: it reads no values."""
         self._again, self._outputs, self._gates, self._seed = again, outputs, gates, seed
         self._undecided = undecided or {}
-        self._lifted: dict[str, Named] | None = None
+        self._lifted: dict[str, torch.Tensor] | None = None
         self._some: dict[str, _Some] = {}
         """By output some of what came."""
         self._runner: Runner = run_as_it_is
@@ -135,6 +138,11 @@ class Trials:
         if fixed or not self._is_right():
             self._tape, self._runner = None, rounded(Simulation(0, Normals(seed)))
             self._right = self._with(None) or {}
+
+    @property
+    def tape(self) -> Tape | None:
+        """Of the call as it is, where that has one and is within its limits."""
+        return self._tape
 
     def of_a_failure(
         self,
@@ -146,7 +154,10 @@ class Trials:
         first that gives their very values; a margin is the part of it that costs little."""
         bugs, came = self._listed(of_a_failure()), came or {}
         self._some.clear()
-        look = functools.partial(self._recognised, came)
+
+        def look(found: Sequence[_Found]) -> list[list[Shown]]:
+            return [list(self._recognised(came, it)) for it in found]
+
         found = chosen(bugs, most, self._seed)
         return self._planted(found, len(bugs), deadline, look, until=functools.partial(_is, came))
 
@@ -170,19 +181,25 @@ class Trials:
         """Whether a bug that passes is one: in float64 it gives other values than rounding does, or
         the same because its operation has nothing to do on these inputs."""
         try:
-            if self._lifted is None:
-                self._lifted = with_bug(self._again, self._outputs, run_lifted, None)
-            wrong = with_bug(self._again, self._outputs, run_lifted, bug)
+            right, wrong = self._in_float64(bug)
         except Exception:  # it cannot be lifted: nothing is known
             return True
-        if self._lifted is None or wrong is None or self._lifted.keys() != wrong.keys():
+        if right is None or wrong is None or right.keys() != wrong.keys():
             return True
-        pairs = [(right, wrong[name][0]) for name, (right, _) in self._lifted.items()]
+        pairs = [(it, wrong[name]) for name, it in right.items()]
         if any(a.shape != b.shape for a, b in pairs):
             return True
         if all(same_values(a, b) for a, b in pairs):
             return bug.kind != "swap" and self._does_nothing(bug)  # swapped operands may be one
         return not all(same_function(a, b) for a, b in pairs)
+
+    def _in_float64(self, bug: Bug) -> tuple[_Found | None, _Found | None]:
+        """The outputs without the bug, and with it."""
+        if self._tape and (found := self._tape.in_float64(bug)):
+            return found
+        if self._lifted is None:
+            self._lifted = self._run(run_lifted, None)
+        return self._lifted, self._run(run_lifted, bug)
 
     def _does_nothing(self, bug: Bug) -> bool:
         """Whether the operation gives what it gives with the bug in it."""
@@ -213,34 +230,39 @@ class Trials:
         look: Look,
         *,
         asked: bool = False,
-        until: Callable[[Mapping[str, torch.Tensor]], bool] = lambda found: False,
+        until: Callable[[_Found], bool] | None = None,
     ) -> Found:
         """`asked`: whether a bug that would pass is another function. `until`: the last one of
         those that show is one whose outputs are so."""
         out = Found(listed=listed)
-        for bug in bugs:
-            if deadline.is_over:
-                break
-            out.tried += 1
-            found = self._with(bug)
-            if found is None or forms(found) != forms(self._right):
-                continue
-            shown = sorted(look(found), key=lambda it: -it.margin)
-            if shown:
-                out.planted.append(Planted(bug, shown))
-                if until(found):
-                    break
-            else:
-                out.same.append(bug)
-            passes = not shown or shown[0].margin <= 1
-            if asked and passes and self.is_another_function(bug):
-                out.passing.append(bug)
+        left = itertools.takewhile(lambda bug: not deadline.is_over, bugs)
+        planted = ((bug, self._with(bug)) for bug in left)
+        size = sum(t.numel() for t in self._right.values())
+        at_once = 1 if until or size * MOST_BUGS > SMALL else MOST_BUGS
+        while some := list(itertools.islice(planted, at_once)):
+            out.tried += len(some)
+            made = [(bug, found) for bug, found in some if found is not None]
+            made = [(bug, found) for bug, found in made if forms(found) == forms(self._right)]
+            for (bug, found), them in zip(made, look([it for _, it in made]), strict=True):
+                shown = sorted(them, key=lambda it: -it.margin)
+                if shown:
+                    out.planted.append(Planted(bug, shown))
+                    if until and until(found):
+                        return out
+                else:
+                    out.same.append(bug)
+                passes = not shown or shown[0].margin <= 1
+                if asked and passes and self.is_another_function(bug):
+                    out.passing.append(bug)
         return out
 
     def _with(self, bug: Bug | None) -> dict[str, torch.Tensor] | None:
         if bug is not None and self._tape and (found := self._tape.with_bug(bug)):
             return found
-        named = with_bug(self._again, self._outputs, self._runner, bug)
+        return self._run(self._runner, bug)
+
+    def _run(self, runner: Runner, bug: Bug | None) -> dict[str, torch.Tensor] | None:
+        named = with_bug(self._again, self._outputs, runner, bug)
         return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
 
     def _recognised(
@@ -254,7 +276,8 @@ class Trials:
         most, furthest = 0.0, ""
         for name in names:
             y, right = found[name], self._right[name]
-            margin = self._gates[name].at_least(y) if name in self._gates else CERTAIN
+            gates = self._gates.get(name)
+            margin = gates.at_least([y])[0] if gates is not None else CERTAIN
             differs = margin > 1 or not same_values(y, right)
             if differs and (not furthest or margin > most):
                 most, furthest = margin, name
@@ -288,23 +311,38 @@ class Trials:
         mine, theirs, own = (t[both].double() for t in (came, y, right))
         return float((mine - theirs).norm()) <= EXPLAINS * float((mine - own).norm())
 
-    def _margins(self, found: Mapping[str, torch.Tensor]) -> Iterator[Shown]:
+    def _margins(self, found: Sequence[_Found]) -> list[list[Shown]]:
         """How far outputs that differ are beyond the limits, up to the first that is at all."""
+        shown: list[list[Shown]] = [[] for _ in found]
         nothing = torch.empty(0)
         for name, right in self._right.items():
-            y = found[name]
-            margin = self._gates[name].at_least(y) if name in self._gates else 0.0
-            if margin <= 1:
-                if same_values(y, right):
-                    continue
-                margin = self._margin(name, y, right)
-            yield Shown(name, margin, nothing, nothing)
-            if margin > 1:
-                return
+            left = [i for i, before in enumerate(shown) if not before or before[-1].margin <= 1]
+            margins = self._margins_of(name, [found[i][name] for i in left], right)
+            for i, margin in zip(left, margins, strict=True):
+                if margin is not None:
+                    shown[i].append(Shown(name, margin, nothing, nothing))
+        return shown
 
-    def _margin(self, name: str, y: torch.Tensor, right: torch.Tensor) -> float:
-        if name in self._gates:
-            return self._gates[name].margin(y)
+    def _margins_of(
+        self, name: str, outputs: Sequence[torch.Tensor], right: torch.Tensor
+    ) -> list[float | None]:
+        """Those of outputs of one name, None of the right one."""
+        gates = self._gates.get(name)
+        if gates is None:
+            return [None if same_values(y, right) else self._of_a_choice(name, y, right)
+                    for y in outputs]  # fmt: skip
+        if not outputs:
+            return []
+        found: list[float | None] = [*gates.at_least(outputs)]
+        near = [i for i, margin in enumerate(found) if margin is not None and margin <= 1]
+        differ = [i for i in near if not same_values(outputs[i], right)]
+        margins = gates.margins([outputs[i] for i in differ]) if differ else []
+        found = [None if i in near else margin for i, margin in enumerate(found)]
+        for i, margin in zip(differ, margins, strict=True):
+            found[i] = margin
+        return found
+
+    def _of_a_choice(self, name: str, y: torch.Tensor, right: torch.Tensor) -> float:
         return 0.0 if y.is_floating_point() or is_open(name, y, right, self._undecided) else CERTAIN
 
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from python_inspector.cases.self_check import broadcast_valid
 from python_inspector.format.delta import oracle_of
 from python_inspector.format.safetensors_file import read_header
-from python_inspector.trace import fused_statistics
-from python_inspector.trace.gate_statistics import Scales, layout_of
+from python_inspector.trace import following, fused_statistics
+from python_inspector.trace.gate_statistics import Scales, layout_of, medians, ranked
 from python_inspector.trace.spread import sketch_of_rows
 
 CASES = [
@@ -244,3 +244,24 @@ def test_what_float32_has_no_room_for_is_found_in_float64(
     monkeypatch.setattr(fused_statistics, "is_host", lambda device: False)
     for name, values in fused_statistics.statistics(scales, y).items():
         assert torch.equal(values, expected[name])
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (7,), (8,), (3, 5), (4, 6), (2, 3, 8), (5, 1)])
+def test_medians_without_sorting_are_those_of_sorted_values(shape: tuple[int, ...]) -> None:
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    values = values.mul(4).round()  # equal ones, too
+    assert torch.equal(medians(values, complete=True), medians(values))
+    ordered = values.sort(-1).values
+    for place in range(shape[-1]):
+        assert torch.equal(ranked(values, place), ordered[..., place])
+
+
+def test_few_pairs_are_counted_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(4)
+    columns = torch.randint(0, 3, (60,), generator=generator)
+    m, y = (torch.randint(0, 4, (60,), generator=generator).double() for _ in range(2))
+    m[5], y[6], m[7] = torch.nan, torch.nan, -0.0
+    counts = [following._crowd(columns[:n], m[:n], y[:n]) for n in (0, 1, 9, 60)]
+    monkeypatch.setattr(following, "FEW_PAIRS", -1)
+    assert counts == [following._crowd(columns[:n], m[:n], y[:n]) for n in (0, 1, 9, 60)]
+    assert counts[-1] > 1

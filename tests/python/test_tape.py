@@ -10,11 +10,12 @@ from torch.nn import functional
 
 from python_inspector import check
 from python_inspector.trace import tape, trials
-from python_inspector.trace.blunders import of_a_failure
+from python_inspector.trace.blunders import of_a_failure, of_a_pass
 from python_inspector.trace.bugs import Bug, bugs_of
 from python_inspector.trace.given import Given
 from python_inspector.trace.planting import same_values, with_bug
-from python_inspector.trace.replay import Again, aside, run_as_it_is, run_watched
+from python_inspector.trace.replay import Again, aside, run_as_it_is, run_lifted, run_watched
+from python_inspector.trace.resolution import same_function
 from python_inspector.trace.tape import Tape
 
 torch.set_num_threads(1)
@@ -94,6 +95,65 @@ def test_bits_are_those_of_the_code(name: str) -> None:
                 assert found[key].dtype == t.dtype and same_values(found[key], t), bug
             compared += 1
     assert compared > len(bugs) // 2 > 0
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_float64_from_an_operation_on_tells_the_same_functions(name: str) -> None:
+    function, args = WHOLE[name]
+    again, kept = of(function, *args)
+    assert kept is not None
+    compared = 0
+    with aside(), torch.no_grad():
+        right = with_bug(again, outputs, run_lifted, None)
+        assert right is not None
+        bugs = [bug for seen in kept.seen for bug in bugs_of(seen, list(of_a_pass()))]
+        none = [Bug(seen.site, "skip", "none", lambda it: it.run(), ()) for seen in kept.seen]
+        for bug in [*none, *bugs]:
+            found, expected = kept.in_float64(bug), with_bug(again, outputs, run_lifted, bug)
+            if found is None or expected is None:
+                continue
+            mine = all(same_function(found[0][key], found[1][key]) for key in right)
+            theirs = all(same_function(right[key][0], expected[key][0]) for key in right)
+            assert mine == theirs, bug
+            compared += 1
+    assert compared or name in ("top k", "embedding"), name
+
+
+def test_what_a_float64_run_does_otherwise_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def coded(x: torch.Tensor) -> torch.Tensor:
+        return (x * 3).to(torch.float8_e4m3fn).float() * 2
+
+    _, kept = of(coded, randn(4, 8))
+    assert kept is not None
+    first, *_, last = [
+        next(bugs_of(it, list(of_a_pass()))) for it in kept.seen if it.site.op == "mul"
+    ]
+    with aside(), torch.no_grad():
+        assert kept.in_float64(first) is None and kept.in_float64(last) is not None
+        _, kept = of(norm, randn(64, 64))
+        assert kept is not None
+        bug = next(bug for it in kept.seen for bug in bugs_of(it, list(of_a_pass())))
+        assert kept.in_float64(bug) is not None
+        monkeypatch.setattr(tape, "MOST_WIDE", 64)
+        _, kept = of(norm, randn(64, 64))
+        assert kept is not None and kept.in_float64(bug) is None
+
+
+def test_other_values_of_an_argument() -> None:
+    x, y, index = randn(5, 9), randn(9, 5).mT, torch.arange(5)
+
+    def like(x: torch.Tensor, y: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return (x.softmax(-1) + 0 * y)[index]
+
+    _, kept = of(like, x, y, index)
+    assert kept is not None
+    with aside(), torch.no_grad():
+        for place, other in enumerate((x.roll(1), y * 2, index.flip(0))):
+            given = [x, y, index]
+            found = kept.with_values(given[place], other)
+            given[place] = other
+            assert found is not None and torch.equal(found["out.0"], like(*given))
+        assert kept.with_values(x.clone(), x) is None  # it was not given that
 
 
 def writes(x: torch.Tensor) -> torch.Tensor:
