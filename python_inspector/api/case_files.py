@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import weakref
@@ -26,11 +27,16 @@ class CaseFiles:
     """A folder that is there as long as this object; a recording is written when it is needed."""
 
     def __init__(self, recording: OneCallRecording, contract: str | None) -> None:
-        self.folder = scratch.make()
         self._recording = recording
         self._demanded = contract
         self._is_written = False
-        weakref.finalize(self, _remove, self.folder, os.getpid())
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """Made when it is needed: figures alone decide of most calls."""
+        folder = scratch.make()
+        weakref.finalize(self, _remove, folder, os.getpid())
+        return folder
 
     def judge(self, outputs: Mapping[str, Output], name: str = OUTPUTS) -> list[Verdict]:
         """The judge on outputs, by checkpoint and name, which stay in the folder as `name`."""

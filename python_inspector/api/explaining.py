@@ -69,9 +69,9 @@ class Explainer:
             if not given:
                 continue
             sure = self._pass_of(id, given)
-            if sure is not None:
+            if isinstance(sure, Verdict):
                 verdicts[id] = sure
-            elif self._fails(id, given):
+            elif sure is False or self._fails(id, given):
                 failed[id] = given
             else:
                 unsure[id] = given
@@ -100,21 +100,21 @@ class Explainer:
             return {}
         return {it.checkpoint: it for it in self._files.judge(by_key(outputs), name)}
 
-    def _pass_of(self, id: str, outputs: Outputs) -> Verdict | None:
-        """Of large outputs, where figures alone decide."""
+    def _pass_of(self, id: str, outputs: Outputs) -> Verdict | bool | None:
+        """Where figures alone decide; False of a failure."""
         if not self._measures:
             return None
         from ..recorder.measured import pass_of
 
-        found = pass_of(self._kept[id], outputs, host=bool(self._most))
-        return None if found is None else Verdict.of(found)
+        found = pass_of(self._kept[id], outputs, wanted=bool(self._most))
+        return Verdict.of(found) if isinstance(found, dict) else found
 
     def _fails(self, id: str, outputs: Outputs) -> bool:
         """Whether a failure is to be explained before it is judged."""
         from ..recorder.measured import fails, is_large
 
         kept = self._kept[id]
-        wanted = self._most or (self._measures and is_large(kept, host=False))
+        wanted = self._most or (self._measures and is_large(kept))
         return bool(wanted) and fails(kept, outputs)
 
     def _explained(
@@ -143,12 +143,12 @@ class Explainer:
         return verdicts
 
     def _failure_of(self, id: str, outputs: Outputs, judgement: Judgement | None) -> Verdict | None:
-        """Of large outputs, where figures alone decide."""
+        """Where figures alone decide."""
         if not self._measures:
             return None
         from ..recorder.measured import failure_of
 
-        found = failure_of(self._kept[id], outputs, judgement, host=bool(self._most))
+        found = failure_of(self._kept[id], outputs, judgement, wanted=bool(self._most))
         return None if found is None else Verdict.of(found)
 
     def _with_passing_bugs(self, verdict: Verdict) -> Verdict:

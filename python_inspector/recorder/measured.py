@@ -1,10 +1,10 @@
 """What figures say of outputs, measured where the tensors are: no file is read.
 
-Large outputs are judged so where nothing is special about them: no row is set aside, no choice is
-open, the reference is itself within its limits. Those of a host are where its figures are there
-already, for planted bugs; its threads judge files as fast. What is nearer to a limit than rounding
-the figures could move it is left to the judge of files. That a call fails, of whatever size, is
-known so before it is judged, so that it is judged once, with what explains it.
+Outputs are judged so where nothing is special about them: no row is set aside, no choice is open,
+the reference is itself within its limits. Where its figures are asked for anyway, for planted bugs,
+that is faster than files; else large ones of an accelerator are. What is nearer to a limit than
+rounding the figures could move it is left to the judge of files. That a call fails is known so
+before it is judged, so that it is judged once, with what explains it.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ from .one_call import Kept, undisturbed
 from .tensors_of_outputs import as_tensor
 
 LARGE = 1 << 20
-"""Elements from which files cost more than figures."""
+"""Elements on an accelerator from which files cost more than figures."""
 BELOW, ABOVE = 1 - 1e-9, 1 + 1e-9
 """Shares of a limit that are a pass, or a failure, whichever order figures are added in."""
 
 
 def pass_of(
-    kept: Kept, outputs: Mapping[str, Output], *, host: bool = False
-) -> dict[str, Any] | None:
-    """A checkpoint's result, as the judge has it; None where files have to decide. `host`: what is
-    large there is judged so, too."""
-    if not is_large(kept, host=host) or not _may_decide(kept, outputs):
+    kept: Kept, outputs: Mapping[str, Output], *, wanted: bool = False
+) -> dict[str, Any] | bool | None:
+    """A checkpoint's result, as the judge has it; False where it fails, None where files have to
+    decide. `wanted`: its figures are, of whatever size."""
+    if not (wanted or is_large(kept)) or not _may_decide(kept, outputs):
         return None
     with undisturbed(kept.differentiates):
         judgement = judgement_without_members(kept)
         if judgement is None or judgement.gates.keys() != outputs.keys():
             return None
         told = []
-        for name, gates in judgement.gates.items():
+        for name, gates in sorted(judgement.gates.items()):  # as in files
             y = _tensor(gates, outputs[name])
-            if y is None or not bool(y.isfinite().all()) or not _is_believed(gates):
+            if y is None or not bool(y.isfinite().all()):
                 return None
             found = figures(gates, y, name, kept.checkpoint.outputs[name].labels)
-            if not _is_within(found["verdict"]["gates"]):
+            if _is_beyond(found["verdict"]["gates"]):
+                return False
+            if not _is_within(found["verdict"]["gates"]) or not _is_believed(gates):
                 return None
             told.append(found)
     return _result(kept, told)
@@ -58,18 +60,18 @@ def failure_of(
     outputs: Mapping[str, Output],
     explained: Judgement | None,
     *,
-    host: bool = False,
+    wanted: bool = False,
 ) -> dict[str, Any] | None:
     """A checkpoint's result whose outputs fail, or follow another rounding that it is `explained`
     by, in the judge's words; None where files have to decide."""
-    if not is_large(kept, host=host) or not _may_decide(kept, outputs):
+    if not (wanted or is_large(kept)) or not _may_decide(kept, outputs):
         return None
     with undisturbed(kept.differentiates):
         judgement = explained or judgement_without_members(kept)
         if judgement is None or judgement.gates.keys() != outputs.keys():
             return None
         told = []
-        for name, gates in judgement.gates.items():
+        for name, gates in sorted(judgement.gates.items()):  # as in files
             y = _tensor(gates, outputs[name])
             if y is None or not _is_believed(gates):
                 return None
@@ -142,11 +144,10 @@ def is_judged(kept: Kept) -> bool:
         return all(bool(g.r.isfinite().all()) and g.margin_of_r <= BELOW for g in gates)
 
 
-def is_large(kept: Kept, *, host: bool) -> bool:
-    """Whether outputs have so many elements that files take long; on a `host` those do that it is
-    to count."""
+def is_large(kept: Kept) -> bool:
+    """Whether outputs on an accelerator have so many elements that files take long."""
     exact = kept.reruns.oracle or {}
-    return sum(t.numel() for t, _ in exact.values() if host or not is_on_host(t)) >= LARGE
+    return sum(t.numel() for t, _ in exact.values() if not is_on_host(t)) >= LARGE
 
 
 def is_on_host(t: torch.Tensor) -> bool:
@@ -155,7 +156,8 @@ def is_on_host(t: torch.Tensor) -> bool:
 
 def _is_plain(ref: OutputRef) -> bool:
     special = (ref.valid, ref.sampled, ref.chained, ref.undecidable, ref.ill_conditioned, ref.legal)
-    return all(it is None for it in special) and not ref.left_out and ref.simulated is not None
+    stable = not ref.left_out and not ref.unstable
+    return all(it is None for it in special) and stable and ref.simulated is not None
 
 
 def _tensor(gates: Gates, output: Output) -> torch.Tensor | None:
@@ -166,8 +168,9 @@ def _tensor(gates: Gates, output: Output) -> torch.Tensor | None:
 
 
 def _is_believed(gates: Gates) -> bool:
-    """Whether the reference is all numbers, within its own limits."""
-    return bool(gates.r.isfinite().all()) and gates.scales.all_usable and gates.margin_of_r <= BELOW
+    """Whether the reference is all numbers, within its own limits, and nothing is to be said of
+    their values: they are not all alike, none is denormal."""
+    return gates.scales.is_usual and gates.is_all_numbers and gates.margin_of_r <= BELOW
 
 
 def _is_within(gates: Sequence[Mapping[str, Any]]) -> bool:
@@ -175,3 +178,8 @@ def _is_within(gates: Sequence[Mapping[str, Any]]) -> bool:
     return bool(gates) and all(
         as_number(gate["statistic"]) <= BELOW * as_number(gate["limit"]) for gate in gates
     )
+
+
+def _is_beyond(gates: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether one is not, by as much."""
+    return any(as_number(gate["statistic"]) > ABOVE * as_number(gate["limit"]) for gate in gates)

@@ -86,9 +86,10 @@ class _Difference:
     def energy_along_axes(self) -> torch.Tensor:
         """Of what is no rounding, summed along each axis, one after the other."""
         energy = self._energy()
+        if energy.ndim < 2:
+            return energy.flatten()
         axes = range(energy.ndim)
-        return torch.cat([energy.sum([a for a in axes if a != axis]) if energy.ndim > 1 else energy
-                          for axis in axes])  # fmt: skip
+        return torch.cat([energy.sum([a for a in axes if a != axis]) for axis in axes])
 
     def _energy(self) -> torch.Tensor:
         failed = {gate["name"] for gate in self._verdict["gates"] if not gate["passed"]}

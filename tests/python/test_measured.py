@@ -126,7 +126,9 @@ def test_what_is_special_is_left_to_files(everywhere: list[Any]) -> None:
     huge[0] = 1e30
     verdict_on(torch.square, torch.square, huge)  # an infinite row
     verdict_on(lambda x: x.tanh(), two, x)  # one of two
-    assert decided_none(everywhere)
+    assert verdict_on(torch.tanh, torch.tanh, torch.ones(8, 32)).status == "blind"
+    verdict_on(lambda x: x * 1e-39, lambda x: x * 1e-39, x)  # denormal numbers
+    assert len(everywhere) == 6 and decided_none(everywhere)
     verdict_on(torch.tanh, torch.tanh, x.half(), contract="fused")
     assert decided_none(everywhere)
 
@@ -137,10 +139,10 @@ def decided_none(everywhere: list[Any]) -> bool:
 
 @pytest.mark.parametrize(
     ("least", "host", "explain", "figures"),
-    [(1 << 20, False, True, False), (1, True, False, False), (1, True, True, True),
-     (1, False, False, True)],
+    [(1 << 20, False, True, True), (1 << 20, False, False, False), (1, True, False, False),
+     (1 << 20, True, True, True), (1, False, False, True)],
 )  # fmt: skip
-def test_what_is_small_or_has_no_figures_yet_is_left_to_files(
+def test_what_is_small_and_has_no_figures_yet_is_left_to_files(
     least: int, host: bool, explain: bool, figures: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured, "LARGE", least)

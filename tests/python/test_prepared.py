@@ -198,7 +198,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_nothing_is_recorded_or_judged_twice(kernel: Kernel, counted: dict[str, int]) -> None:
     inputs = (normal(24, 64), normal(64, seed=6))
     verdict_of(check, kernel, norm, inputs)
-    assert counted == {"add": 1, "save": 1, "judge": 1}
+    assert counted == {"add": 1, "save": 0, "judge": 0}
+    verdict_of(lambda *given: check(*given, explain=False), kernel, norm, inputs)
+    assert counted == {"add": 2, "save": 1, "judge": 1}
 
 
 def test_another_kernel_needs_its_judgement_alone(
@@ -215,12 +217,16 @@ def test_another_kernel_needs_its_judgement_alone(
     judge = prepare(norm, (normal(24, 64), normal(64, seed=6)))
     judge(norm)
     judge(norm)
-    assert counted == {"add": 1, "save": 1, "judge": 2}
+    assert counted == {"add": 1, "save": 0, "judge": 0}
     assert len(looked) == 1
+    judge = prepare(norm, (normal(24, 64), normal(64, seed=6)), explain=False)
+    judge(norm)
+    judge(norm)
+    assert counted == {"add": 2, "save": 1, "judge": 2}
 
 
 def test_its_files_go_with_it() -> None:
-    judge = prepare(torch.tanh, normal(4, 8))
+    judge = prepare(torch.tanh, normal(4, 8), explain=False)
     judge(torch.tanh)
     folder: Path = judge._files.folder
     assert (folder / "call" / "recording.json").is_file()
