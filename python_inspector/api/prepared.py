@@ -203,12 +203,14 @@ class Prepared:
         reruns = [it.kept.reruns for it in self.cases]
         opaque = {name for it in reruns if it.given is not None for name in it.given.opaque}
         taken = [f"what {name} computes" for name in sorted(opaque)]
-        verdict = replace(verdict, not_judged=(*verdict.not_judged, *taken))
         unseen = unseen_words(opaque) if verdict.status == "fail" else []
         own = [text for it in self.cases for text in it.kept.doubts]
         doubts = tuple(dict.fromkeys([*verdict.doubts, *unseen, *own]))
         left_out = self.how.gradients.left_out if self.how.gradients is not None else ()
-        return replace(verdict, not_judged=(*verdict.not_judged, *left_out), doubts=doubts)
+        not_judged = (*verdict.not_judged, *taken, *left_out)
+        if (not_judged, doubts) == (verdict.not_judged, verdict.doubts):
+            return verdict
+        return replace(verdict, not_judged=not_judged, doubts=doubts)
 
     def _concluded(
         self,

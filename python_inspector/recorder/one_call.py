@@ -173,6 +173,9 @@ class OneCallRecording:
         self._weights = dict(weights)
         self._keywords = {} if isinstance(self._like, torch.nn.Module) else self._weights
         self._call, self._module = callable_of(self._like, weights)
+        own = vars(self._module)
+        holds = any(own[it] for it in ("_parameters", "_buffers", "_modules"))
+        self._has_modules = holds or isinstance(self._like, torch.nn.Module)
 
     def using(self, weights: Mapping[str, Any]) -> OneCallRecording:
         """This recording, for calls with these weights instead."""
@@ -196,7 +199,8 @@ class OneCallRecording:
     def again(self, arguments: Arguments) -> Again:
         """A call that a Runner can run again."""
         args, kwargs = arguments[0], {**arguments[1], **self._keywords}
-        return functools.partial(_again, self._call, args, kwargs, [self._module])
+        modules = [self._module] if self._has_modules else []
+        return functools.partial(_again, self._call, args, kwargs, modules)
 
     def described(self, arguments: Arguments) -> Block | None:
         """What goes in and comes back of a call; None where it is given no tensor."""

@@ -7,6 +7,7 @@ is multiplied is rounded to storage.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 
+@functools.cache
 def gradients_of(func: OpOverload) -> Any:
     """What to call instead of a fused attention's backward; None of any other operation."""
     name = func._schema.name.partition("::")[2]

@@ -56,7 +56,8 @@ class Flow:
         self._seen += 1
         if func.is_view:
             return
-        name, given, written = name_of(func), tensors((args, kwargs)), tensors(result)
+        name, given = name_of(func), tensors((args, kwargs))
+        written = [result] if isinstance(result, torch.Tensor) else tensors(result)
         if func._schema.is_mutable and given:
             written.append(given[0])
             if name in _REPLACE and _is_whole(given[0]):

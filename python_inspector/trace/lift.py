@@ -198,10 +198,13 @@ class _Lift(DispatchMode):
         if result is not None:
             return result
         result = self._apply(func, args, kwargs)
-        few = replay is not None and quantises(func, args, kwargs)
-        few = few or moves_codes(func, args, kwargs)
         for tensor in leaves(result):
-            if is_low(tensor) or (getattr(tensor, "dtype", None) in QUANTISED and not few):
+            if is_low(tensor):
+                raise LiftError(f"[lift] {func} produced {tensor.dtype}")
+            if getattr(tensor, "dtype", None) not in QUANTISED:
+                continue
+            few = replay is not None and quantises(func, args, kwargs)
+            if not few and not moves_codes(func, args, kwargs):
                 raise LiftError(f"[lift] {func} produced {tensor.dtype}")
         if replay is not None and is_choice(func, args, kwargs, result):
             return self._chosen(replay, func, args, kwargs, result)

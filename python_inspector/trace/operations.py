@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,19 +55,18 @@ def draws(func: OpOverload) -> bool:
 
 def tensors(value: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
-    _collect(value, found)
+    _collect((value,), found)
     return found
 
 
-def _collect(value: Any, found: list[torch.Tensor]) -> None:
-    if isinstance(value, torch.Tensor):
-        found.append(value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _collect(item, found)
-    elif isinstance(value, dict):
-        for item in value.values():
-            _collect(item, found)
+def _collect(values: Iterable[Any], found: list[torch.Tensor]) -> None:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            _collect(value, found)
+        elif isinstance(value, dict):
+            _collect(value.values(), found)
 
 
 def leaves(value: Any) -> Iterator[Any]:

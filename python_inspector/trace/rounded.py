@@ -139,9 +139,11 @@ class _Rounded(DispatchMode):
         if composed is not None:
             with self:
                 return composed(*args, **kwargs)
-        name = name_of(func)
-        args = args if self._quantises else of_integers(func, name, args, kwargs)
-        if name in MAKERS or not any(map(self._varies, tensors((args, kwargs)))):
+        name, given = name_of(func), tensors((args, kwargs))
+        if not self._quantises and not any(map(is_inexact, given)):
+            args = of_integers(func, name, args, kwargs)
+            given = tensors((args, kwargs))
+        if name in MAKERS or not any(map(self._varies, given)):
             return func(*args, **kwargs)
         if replay is not None and quantises(func, args, kwargs):
             return self._quantised(replay, func, name, args, kwargs)
@@ -186,7 +188,7 @@ class _Rounded(DispatchMode):
 
         stand_in = self.products.wait(func, args, dtype, make)
         if stand_in is not None:
-            self._note(name, Operands(self._stacks, args, kwargs, wide=False), stand_in)
+            self._note(name, args, stand_in)
         return stand_in
 
     def _contracted(self, contraction: Contraction, args: Any, kwargs: Any) -> torch.Tensor:
@@ -208,18 +210,17 @@ class _Rounded(DispatchMode):
             )
             exact, stacked = self._simulation.perturb(exact, scale, stacked, more), True
         result: torch.Tensor = self._kept(exact, args[0].dtype, stacked)
-        self._note("sum", Operands(self._stacks, args, kwargs, wide=False), result)
+        self._note("sum", args, result)
         return result
 
     def _taken(self, replay: Replay, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """What an opaque operation gave the reference; another kernel of it is off by as much as
         one function is, at least."""
-        operands = Operands(self._stacks, args, kwargs, wide=False)
 
         def each(t: torch.Tensor) -> torch.Tensor:
             if not is_inexact(t) or t.dtype not in LOW:
                 return t
-            self._note(name_of(func), operands, t)
+            self._note(name_of(func), args, t)
             if not self._simulation.samples():
                 return t
             exact = t.to(LOW[t.dtype])
@@ -243,7 +244,7 @@ class _Rounded(DispatchMode):
         codes = codes_of_rows(func, operands, None if held else self._simulation, choice)
         alone = codes is choice.held[0]
         result = codes.clone() if alone else self._stacks.adopt(codes)
-        self._note(name, operands, result)
+        self._note(name, args, result)
         return result
 
     def _chosen(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -276,11 +277,11 @@ class _Rounded(DispatchMode):
         stacked = operands.stacked
         if not isinstance(exact, (tuple, list)):
             result = self._stored(func, name, operands, exact, dtypes[0], stacked)
-            self._note(name, operands, result)
+            self._note(name, operands.given, result)
             return result
         values = zip(exact, dtypes, strict=False)
         results = [self._stored(func, name, operands, v, dtype, stacked) for v, dtype in values]
-        self._note(name, operands, results[0])
+        self._note(name, operands.given, results[0])
         return tuple(results)
 
     def _whole(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
@@ -304,7 +305,7 @@ class _Rounded(DispatchMode):
             elif isinstance(value, torch.Tensor):
                 value = value[0]
             results.append(value)
-        self._note(name, operands, results[0])
+        self._note(name, operands.given, results[0])
         return results[0] if len(dtypes) == 1 else all_results(func, results)
 
     def _operands(self, func: OpOverload, name: str, args: Any, kwargs: Any) -> Operands:
@@ -326,7 +327,7 @@ class _Rounded(DispatchMode):
             result = self._stacks.adopt(stack)
         else:
             result = func(*operands.args, **operands.kwargs)
-        self._note(name, operands, result)
+        self._note(name, operands.given, result)
         return result
 
     def _exact(self, func: OpOverload, name: str, operands: Operands) -> Any:
@@ -445,7 +446,7 @@ class _Rounded(DispatchMode):
             else:
                 result = self._stacks.adopt_wide(stack, nominal)
         if name == "_to_copy" and narrows(args[0], result):
-            self._note(name, operands, result)
+            self._note(name, args, result)
         return result
 
     def _selected(
@@ -484,16 +485,15 @@ class _Rounded(DispatchMode):
                 target.copy_(exact)
         source = args[1] if name == "copy" else target
         if not is_move or narrows(source, target):
-            self._note(name, operands, target)
+            self._note(name, args, target)
         return target
 
-    def _note(self, name: str, operands: Operands, result: Any) -> None:
+    def _note(self, name: str, args: Sequence[Any], result: Any) -> None:
         if not isinstance(result, torch.Tensor):
             return
         stores = result.real if result.is_complex() else result
         if DTYPES.get(stores.dtype) in (None, *CODES) or not is_inexact(result):
             return
-        args, _ = operands.first_row()
         entry: dict[str, Any] = {"op": name, "stores": DTYPES[stores.dtype]}
         if (n := terms(name, args, result)) > 1:
             entry["terms"] = int(n)

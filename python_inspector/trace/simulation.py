@@ -300,6 +300,8 @@ class Operands:
         products: tuple[Any, ...] = (),
     ) -> None:
         self._stacks = stacks
+        self.given = args
+        """As the run itself has them."""
         self.products = products
         self._wide = wide
         if any(isinstance(a, torch.Tensor) and a.dtype == torch.float64 for a in args):
@@ -334,7 +336,7 @@ class Operands:
         }
 
     def first_row(self) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of the run itself."""
+        """The arguments of the run itself, as these are."""
         return self.map(lambda t: t[0] if self.has_rows(t) else t)
 
     def map(self, change: Callable[[torch.Tensor], Any]) -> tuple[list[Any], dict[str, Any]]:
