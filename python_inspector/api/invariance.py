@@ -38,8 +38,9 @@ def invariant(
     Nothing else is its reference. It is called again on the same rows arranged otherwise: some of
     them alone ("batch"), in another order ("position"), next to rows of NaN, infinity, huge values
     and other rows ("neighbours"), with rows added ("padding"), in parts ("chunks"), as they are
-    ("repeat"), and on another stream of a GPU ("stream"). All outputs are compared, and arguments
-    that it writes.
+    ("repeat"), and on another stream of a GPU ("stream"). "graph", which is asked for by name,
+    captures it in a CUDA graph and replays that on the operands. All outputs are compared, and
+    arguments that it writes.
 
     Rows are those of the leading axis that tensors share with the first floating one. `batch` is
     another axis, or a dict by operand; those that it leaves out are given to every call as they
@@ -91,7 +92,7 @@ def planned_calls(like: Torch, case: Case, asked: Asked) -> list[Case]:
     rows = rows_of(bound, asked.batch)
     return [
         replace(case, arguments=varied(case.arguments, bound, rows, it)[0])
-        for it in rows.planned(asked, streams=False)
+        for it in rows.planned(asked, on_device=())
     ]
 
 

@@ -13,7 +13,12 @@ Batch = int | Mapping[str, int] | None
 Names = str | Iterable[str] | Mapping[str, str]
 """Relations, or what each demands."""
 RELATIONS = ("batch", "position", "neighbours", "padding", "chunks", "ragged", "repeat", "stream")
-WHOLE = ("repeat", "stream")
+"""Those that are tried where none is named."""
+KNOWN = (*RELATIONS, "graph")
+"""Not every kernel may be captured in a graph: that is tried where it is asked for."""
+OF_A_DEVICE = ("stream", "graph")
+"""Those that need an accelerator."""
+WHOLE = ("repeat", *OF_A_DEVICE)
 """Those that need no rows: the same call again."""
 BITS, LIMITS = "bits", "limits"
 _MOST_PARTS = 32
@@ -50,11 +55,11 @@ def asked_relations(given: Names, batch: Batch) -> Asked:
     names = [given] if isinstance(given, str) else given
     demands = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, BITS)
     for name, demand in demands.items():
-        if name not in RELATIONS:
-            raise ValueError(f"relation {name!r} is unknown; known are {', '.join(RELATIONS)}")
+        if name not in KNOWN:
+            raise ValueError(f"relation {name!r} is unknown; known are {', '.join(KNOWN)}")
         if demand not in (BITS, LIMITS):
             raise ValueError(f"relation {name!r} demands {demand!r}, expected {BITS} or {LIMITS}")
-    return Asked({name: demands[name] for name in RELATIONS if name in demands}, batch)
+    return Asked({name: demands[name] for name in KNOWN if name in demands}, batch)
 
 
 def variations(relation: str, count: int, *, most: int = 0, floats: bool = True) -> list[Variation]:
@@ -68,7 +73,9 @@ def variations(relation: str, count: int, *, most: int = 0, floats: bool = True)
     return [it for it in found if floats or not it.fill or it.fill == "zero"]
 
 
-_WHOLE_WORDS = {"repeat": "in another call", "stream": "on another stream"}
+_WHOLE_WORDS = {
+    "repeat": "in another call", "stream": "on another stream", "graph": "replayed from a graph",
+}  # fmt: skip
 
 
 def _range(relation: str, first: int, last: int, rows: int) -> Variation:

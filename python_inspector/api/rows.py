@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..recorder.one_call import Arguments
 from ..taps.generic import tensors_of
 from ..trace.copies import Copies
 from .ragged import Sequences, in_tokens, sequences_of
-from .relations import WHOLE, Asked, Batch, Variation, variations
+from .relations import OF_A_DEVICE, WHOLE, Asked, Batch, Variation, variations
 
 _ALIGNMENT = 64
 _SMALL = 1 << 22
@@ -58,12 +58,13 @@ class Rows:
         counts = (self.count, *(self.sequences.of if self.sequences else ()))
         return axis if self.axes and len(shape) > axis and shape[axis] in counts else None
 
-    def planned(self, asked: Asked, *, streams: bool) -> list[Variation]:
-        """All further calls, in their order."""
+    def planned(self, asked: Asked, *, on_device: Collection[str]) -> list[Variation]:
+        """All further calls, in their order; of those that need an accelerator these."""
         return [
             it
             for relation in asked.demands
-            if (relation != "stream" or streams) and (relation != "ragged" or self.sequences)
+            if relation not in OF_A_DEVICE or relation in on_device
+            if relation != "ragged" or self.sequences
             for it in variations(relation, self.count, most=self.most, floats=self.floats)
             if self.axes or relation in WHOLE
         ]

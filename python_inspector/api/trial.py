@@ -13,10 +13,10 @@ from ..taps.generic import tensors_of
 from .calling import Kernel, Run
 from .compared import difference, put
 from .inputs import Case
-from .relations import BITS, LIMITS, WHOLE, Asked, Variation, variations
+from .relations import BITS, LIMITS, OF_A_DEVICE, WHOLE, Asked, Variation, variations
 from .rows import rows_of, varied
 from .sealed import Replayed
-from .streams import device_with_streams, on_another_stream
+from .streams import device_with_graphs, device_with_streams, in_a_graph, on_another_stream
 
 if TYPE_CHECKING:
     from .verdict import Verdict
@@ -64,8 +64,9 @@ class Trial:
         }
         tensors = list(tensors_of(own, lambda value: value).values())
         is_called = kernel.arrays == "torch" and not isinstance(kernel.function, Replayed)
-        self._device = device_with_streams(tensors) if is_called else None
-        self.planned = self._rows.planned(asked, streams=self._device is not None)
+        found = {"stream": device_with_streams(tensors), "graph": device_with_graphs(tensors)}
+        self._devices = {name: it for name, it in found.items() if is_called and it is not None}
+        self.planned = self._rows.planned(asked, on_device=self._devices)
 
     def outcome(self, judge: Judge | None = None, first: int = 0) -> list[Tried]:
         """Of each relation. `judge` says whether outputs are within limits; `first` is, of a sealed
@@ -88,8 +89,8 @@ class Trial:
         return tried
 
     def _why_not(self, relation: str) -> str:
-        if relation == "stream" and self._device is None:
-            return "the kernel is given no torch tensor of a device with streams"
+        if relation in OF_A_DEVICE and relation not in self._devices:
+            return f"the kernel is given no torch tensor of a device with {relation}s"
         if relation in WHOLE:
             return ""
         if relation == "ragged" and not self._rows.sequences:
@@ -136,8 +137,9 @@ class Trial:
         arguments, bound = varied(self._case.arguments, bound, self._rows, variation)
         if isinstance(kernel.function, Replayed):
             kernel = replace(kernel, function=kernel.function.of(number, number + 1))
-        elif variation.relation == "stream" and self._device is not None:
-            kernel = replace(kernel, function=on_another_stream(kernel.function, self._device))
+        elif (device := self._devices.get(variation.relation)) is not None:
+            called = on_another_stream if variation.relation == "stream" else in_a_graph
+            kernel = replace(kernel, function=called(kernel.function, device))
         try:
             observed = replace(self._observed, arguments=bound)
             run = kernel.run(observed, replace(self._case, arguments=arguments))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..api.annotations import add_annotations, annotate
-from ..api.relations import BITS, RELATIONS, asked_relations
+from ..api.relations import BITS, KNOWN, RELATIONS, asked_relations
 from ..errors import UsageError
 from ..exit_codes import FAIL, STATUSES
 from ..format.contract_words import INSIDE, ROUNDINGS, asked
@@ -50,7 +50,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--relations", type=_relations, metavar="batch,position", default={},
         help="further calls in which rows must keep their bits, or with batch=limits what --like "
-        f"allows: all, or of {', '.join(RELATIONS)}",
+        f"allows: all, or of {', '.join(KNOWN)}",
     )  # fmt: skip
     parser.add_argument(
         "--batch", type=_batch, metavar="AXIS|x=0,k=1", help="which axis has the rows (0)"

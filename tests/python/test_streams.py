@@ -1,5 +1,5 @@
-"""The relation "stream": operands' values come late to a stream of its own. A stand-in has streams
-where there is no GPU."""
+"""The relations "stream", where operands' values come late to a stream of its own, and "graph",
+where they come after the capture. A stand-in has streams and graphs where there is no GPU."""
 
 from __future__ import annotations
 
@@ -136,3 +136,96 @@ def on_the_default_stream(x: Tensor) -> Tensor:
 def test_a_kernel_on_the_default_stream_of_a_gpu_is_found() -> None:
     assert "stream: " in broken(on_the_default_stream, X).reason
     assert "stream 2" in invariant(lambda x: x * 2, X).reason
+
+
+class Graphs(Streams):
+    """Captures the operations of a call, and replays them on what their operands hold then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.captured: list[Any] = []
+        self.in_capture = False
+
+    def CUDAGraph(self) -> Any:  # noqa: N802 -- as torch.cuda calls it
+        return self
+
+    @contextmanager
+    def graph(self, graph: Any, stream: Any) -> Iterator[None]:
+        assert graph is self and stream == X.device
+        captured = self.captured = []
+
+        class Capture(TorchDispatchMode):
+            def __torch_dispatch__(
+                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                result = func(*args, **(kwargs or {}))
+                captured.append((func, args, kwargs or {}, result))
+                return result
+
+        self.in_capture = True
+        with Capture():
+            yield
+        self.in_capture = False
+
+    def replay(self) -> None:
+        self.calls.append("replay")
+        for func, args, kwargs, result in self.captured:
+            made = func(*args, **kwargs)
+            if made.data_ptr() != result.data_ptr():
+                result.copy_(made)
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+    found = Graphs()
+    monkeypatch.setattr(torch, "get_device_module", lambda device: found)
+    monkeypatch.setattr(trial, "device_with_graphs", lambda tensors: tensors[0].device)
+    return found
+
+
+def test_a_kernel_that_may_be_captured_passes(graphs: Graphs) -> None:
+    verdict = invariant(lambda x, w: (x * w).tanh(), (X, normal(256).to(X.device)), "graph")
+    assert "graph 2" in verdict.reason and not verdict.not_judged
+    assert graphs.calls.count("replay") == 2
+
+    def in_place(x: Tensor) -> None:
+        x.mul_(2)
+
+    assert "graph 2" in invariant(in_place, X, "graph").reason
+
+
+def test_a_kernel_that_keeps_what_it_made_is_found(graphs: Graphs) -> None:
+    kept: dict[int, Tensor] = {}
+
+    def kernel(x: Tensor) -> Tensor:
+        if graphs.in_capture:
+            return kept[x.data_ptr()]
+        kept[x.data_ptr()] = x * 2
+        return kept[x.data_ptr()]
+
+    with pytest.raises(WrongError, match="replayed from a graph: other bits in 1280 of 1280"):
+        invariant(kernel, X, "graph")
+
+
+def test_what_a_capture_refuses_is_a_fault(graphs: Graphs) -> None:
+    def kernel(x: Tensor) -> Tensor:
+        if graphs.in_capture:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return x * 2
+
+    with pytest.raises(WrongError, match="not permitted when stream is capturing, replayed from"):
+        invariant(kernel, X, ("repeat", "graph"))
+
+
+def test_without_graphs_it_is_named_and_not_among_all() -> None:
+    verdict = invariant(lambda x: x * 2, X.cpu(), ("repeat", "stream", "graph"))
+    assert [it.partition(":")[0] for it in verdict.not_judged] == ["stream", "graph"]
+    assert "of a device with graphs" in verdict.not_judged[1]
+    assert not any("graph" in it for it in invariant(lambda x: x * 2, X.cpu()).not_judged)
+
+
+@pytest.mark.skipif(X.device.type == "cpu", reason="the CPU has no graphs")
+def test_kernels_of_a_gpu_are_captured() -> None:
+    assert "graph 2" in invariant(lambda x: (x * 2).softmax(-1), X, ("stream", "graph")).reason
+    with pytest.raises(WrongError, match="graph: the function raised"):
+        invariant(lambda x: x * x.sum().item(), X, "graph")
