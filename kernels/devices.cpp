@@ -10,10 +10,12 @@
 #include "kernels/emu/emu_device.h"
 #include "kernels/gpu/device_list.h"
 #include "kernels/hip/hip_device.h"
+#include "kernels/opencl/opencl_device.h"
 #include "kernels/ops/ops.h"
 #include "kernels/oracle/float64_products.h"
 #include "kernels/oracle/oracle_device.h"
 #include "kernels/plugin/plugin_device.h"
+#include "kernels/portable/emulated.h"
 
 namespace plumb {
 namespace {
@@ -66,12 +68,21 @@ const std::vector<Kind>& kinds() {
 #else
       absent("hip", true, "this build has no HIP backend; build with --preset hip"),
 #endif
+#if defined(PLUMB_HAS_OPENCL)
+    numbered("opencl", list_opencl_devices, open_opencl_device),
+#else
+      absent("opencl", true, "this build has no OpenCL: install opencl-headers and build again"),
+#endif
     single("cpu", true, open_cpu_device),
     single("oracle", false, [](int threads) { return open_oracle_device(threads); }),
 #if defined(PLUMB_HAS_EMU)
     numbered("emu", list_emu_devices, open_emu_device),
     numbered(
         "emu-check", [] { return std::vector<DeviceStatus>(); }, open_emu_device),
+#if defined(PLUMB_HAS_PORTABLE_CHECK)
+    single("portable-check", false,
+           [](int) { return emu_check::open_portable("portable-check"); }),
+#endif
 #else
       absent("emu", false, "this build has no emulated GPU (PLUMB_EMU)"),
 #endif

@@ -20,7 +20,7 @@ inline constexpr int kStorages = 3;
 struct KernelSource {
   const char* name;  // that of the file, and of its KERNEL
   int threads;       // of a group: its THREADS
-  const char* text;  // with its includes in place; STORAGE and VARIANT are still to be defined
+  const char* text;  // with its includes in place; STORAGE is still to be defined
 };
 
 // The kernel of that name; throws DeviceError where the build has none.
@@ -30,7 +30,7 @@ const KernelSource& kernel_source(const std::string& name);
 struct Kernel {
   const KernelSource* source;
   Storage storage;
-  int variant = 0;  // VARIANT of portable.h, for example which formula
+  int variant = 0;  // VARIANT of portable.h, which formula for example: a driver may build it in
 
   auto operator<=>(const Kernel&) const = default;
 };
@@ -54,6 +54,9 @@ class Driver {
   // Why kernels of that storage cannot run, for example "NAME has no 16-bit storage"; empty if they
   // can.
   virtual std::string lacks(Storage) const { return {}; }
+  // Whether a kernel that touches a byte outside of what allocate() gave ends with a DeviceError:
+  // every tensor is then a chunk of its own.
+  virtual bool checks_bounds() const { return false; }
   // fma rounds twice: kernels launched from now on make the exact product of two factors otherwise.
   virtual void use_split_products() {}
 

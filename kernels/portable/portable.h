@@ -1,8 +1,8 @@
 // The language of the kernels in this folder, which is OpenCL C, GLSL and C++ at once: README.md.
 // What the three lack in common is a macro here.
 //
-// Defined before it is read: STORAGE (0 f32, 1 bf16, 2 f16) by the build, and for OpenCL C
-// CHOSEN_VARIANT; THREADS, a power of two of 256 at most, and SHARED_ARRAYS by the kernel file.
+// Defined before it is read: STORAGE (0 f32, 1 bf16, 2 f16) by the build; THREADS, a power of two of
+// 256 at most, and SHARED_ARRAYS by the kernel file.
 // Indices in [] and in LOAD are i32, those of LOAD_AT i64.
 #if defined(PLUMB_GLSL)
 #extension GL_EXT_buffer_reference : require
@@ -41,6 +41,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) buffer I64At { int6
 #define PUT_U16(p, i, x) U16At(p).v[i] = uint16_t(x)
 #define AT_U32(p, i) U32At(p).v[i]
 #define AT_I64(p, i) I64At(p).v[i]
+#define ATOMIC_ADD(p, x) atomicAdd(U32At(p).v[0], x)
 #define SHARED(type, name, extents) shared type name extents;
 #define THREAD int(gl_LocalInvocationID.x)
 #define GROUP int(gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x)
@@ -90,6 +91,7 @@ shared float scratch[THREADS];
 #define PUT_U16(p, i, x) ((__global ushort*)(p))[i] = (ushort)(x)
 #define AT_U32(p, i) (((__global uint*)(p))[i])
 #define AT_I64(p, i) (((__global long*)(p))[i])
+#define ATOMIC_ADD(p, x) atomic_add((volatile __global uint*)(p), x)
 #define SHARED(type, name, extents) __local type name extents;
 #define THREAD ((int)get_local_id(0))
 #define GROUP ((int)get_group_id(0))
@@ -101,7 +103,7 @@ shared float scratch[THREADS];
 #else
 #define kFused false
 #endif
-#define VARIANT(given) CHOSEN_VARIANT
+#define VARIANT(given) (given)  // one program: each costs a second to build
 #define KERNEL(name, Arguments)                                                                \
   __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void name(const Arguments p) { \
     __local float scratch[THREADS];                                                            \
@@ -128,6 +130,7 @@ shared float scratch[THREADS];
 #define PUT_U16(p, i, x) reinterpret_cast<uint16_t*>(p)[i] = static_cast<uint16_t>(x)
 #define AT_U32(p, i) (reinterpret_cast<u32*>(p)[i])
 #define AT_I64(p, i) (reinterpret_cast<i64*>(p)[i])
+#define ATOMIC_ADD(p, x) atomic_add(reinterpret_cast<u32*>(p), x)
 #define SHARED(type, name, extents)  \
   struct name##_ {                   \
     type v extents;                  \
@@ -141,26 +144,34 @@ shared float scratch[THREADS];
 #define kFused true
 #define VARIANT(given) (given)
 #define KERNEL(name, Arguments)                 \
+  using ArgumentsOf = Arguments;                \
+  constexpr unsigned kThreads = THREADS;        \
   __global__ void name(const Arguments p) {     \
+    wait_for_previous_kernel();                 \
     SHARED(float, scratch, [THREADS])           \
     SHARED_ARRAYS
 #endif
 
+// C++ has what depends on neither STORAGE nor THREADS once for all kernels.
+#if !defined(PLUMB_COMMON_IS_DEFINED)
 #include "arguments.h"
+#endif
 
 #define INF FROM_BITS(0x7f800000u)
+#define NAN_VALUE FROM_BITS(0x7fc00000u)
 #define FOR_THREADS(i, n) for (i32 i = THREAD; i < (n); i += THREADS)
 // The number of this thread among all of the launch.
 #define ITEM (I64(GROUP) * I64(THREADS) + I64(THREAD))
 
+#if !defined(PLUMB_COMMON_IS_DEFINED)
 // --- Elements. Integers only: a device may flush float32's subnormals.
 
 FUNCTION float from_bf16(u32 x) { return FROM_BITS(x << 16); }
-FUNCTION u32 to_bf16(float x) {
-  u32 bits = BITS(x);
+FUNCTION u32 bf16_of_bits(u32 bits) {  // of a float
   if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
+FUNCTION u32 to_bf16(float x) { return bf16_of_bits(BITS(x)); }
 FUNCTION float from_f16(u32 x) {
   u32 sign = (x & 0x8000u) << 16, magnitude = x & 0x7fffu;
   if (magnitude >= 0x7c00u) return FROM_BITS(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
@@ -178,6 +189,50 @@ FUNCTION u32 to_f16(float x) {
   }
   return sign | ((magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13);
 }
+
+// Where an operand's storage may be another: a number of STORAGE, or 3, bool; from the arguments.
+FUNCTION float load_as(i32 storage, u64 p, i64 i) {
+  if (storage == 0) return AT_F32(p + U64(I64(4) * i), 0);
+  if (storage == 3) return GET_U8(p + U64(i), 0) != 0u ? 1.0f : 0.0f;
+  u32 bits = GET_U16(p + U64(I64(2) * i), 0);
+  return storage == 1 ? from_bf16(bits) : from_f16(bits);
+}
+FUNCTION void store_as(i32 storage, u64 p, i64 i, float x) {
+  if (storage == 0) {
+    AT_F32(p + U64(I64(4) * i), 0) = x;
+  } else if (storage == 3) {
+    PUT_U8(p + U64(i), 0, x != 0.0f ? 1u : 0u);
+  } else {
+    PUT_U16(p + U64(I64(2) * i), 0, storage == 1 ? to_bf16(x) : to_f16(x));
+  }
+}
+
+// Where a row of a tensor with up to three outer axes starts, in elements.
+FUNCTION i64 row_offset(Rows rows, i32 row) {
+  i32 outer = row / rows.innermost;
+  return I64(row % rows.innermost) * rows.stride2 + I64(outer % rows.inner) * rows.stride1 +
+         I64(outer / rows.inner) * rows.stride0;
+}
+
+// Element i of whole numbers: i64, i32, u32 or u8 (0 to 3).
+FUNCTION i64 whole_at(i32 dtype, u64 p, i64 i) {
+  if (dtype == 0) return AT_I64(p + U64(I64(8) * i), 0);
+  if (dtype == 3) return I64(GET_U8(p + U64(i), 0));
+  u32 bits = AT_U32(p + U64(I64(4) * i), 0);
+  return dtype == 1 ? I64(I32(bits)) : I64(bits);
+}
+// Of many unknown ids the first that is noted is reported: IdError of portable_ops.h.
+FUNCTION void note_unknown(u64 error, u32 op, i64 id, i64 place, i64 extent) {
+  if (ATOMIC_ADD(error, 1u) != 0u) return;
+  AT_U32(error, 1) = op;
+  AT_I64(error, 1) = id;
+  AT_I64(error, 2) = place;
+  AT_I64(error, 3) = extent;
+}
+
+#include "functions.h"
+FUNCTION float larger(float a, float b) { return b > a || b != b ? b : a; }  // NaN wins
+#endif
 
 #if STORAGE == 0
 #define BYTES 4
@@ -200,31 +255,9 @@ FUNCTION u32 to_f16(float x) {
 #define LOAD_AT(p, i) LOAD((p) + U64(I64(BYTES) * (i)), 0)
 #define STORE_AT(p, i, x) STORE((p) + U64(I64(BYTES) * (i)), 0, x)
 
-// Where an operand's storage may be another: a number of STORAGE, from the arguments.
-FUNCTION float load_as(i32 storage, u64 p, i64 i) {
-  if (storage == 0) return AT_F32(p + U64(I64(4) * i), 0);
-  u32 bits = GET_U16(p + U64(I64(2) * i), 0);
-  return storage == 1 ? from_bf16(bits) : from_f16(bits);
-}
-FUNCTION void store_as(i32 storage, u64 p, i64 i, float x) {
-  if (storage == 0) {
-    AT_F32(p + U64(I64(4) * i), 0) = x;
-  } else {
-    PUT_U16(p + U64(I64(2) * i), 0, storage == 1 ? to_bf16(x) : to_f16(x));
-  }
-}
+#define ROW_AT(p, rows, row) ((p) + U64(I64(BYTES) * row_offset(rows, row)))
 
-// Where a row of a tensor with up to three outer axes starts, in elements.
-FUNCTION i64 row_offset(Rows rows, i32 row) {
-  i32 outer = row / rows.innermost;
-  return I64(row % rows.innermost) * rows.stride2 + I64(outer % rows.inner) * rows.stride1 +
-         I64(outer / rows.inner) * rows.stride0;
-}
-FUNCTION u64 row_at(u64 p, Rows rows, i32 row) { return p + U64(I64(BYTES) * row_offset(rows, row)); }
-
-#include "functions.h"
-
-// --- Sums and maxima over the threads of a group; every thread gets them. NaN wins.
+// --- Sums and maxima over the threads of a group; every thread gets them.
 
 FUNCTION float block_sum(float v SCRATCH_PARAMETER) {
   scratch[THREAD] = v;
@@ -237,7 +270,6 @@ FUNCTION float block_sum(float v SCRATCH_PARAMETER) {
   BARRIER();
   return v;
 }
-FUNCTION float larger(float a, float b) { return b > a || b != b ? b : a; }
 FUNCTION float block_max(float v SCRATCH_PARAMETER) {
   scratch[THREAD] = v;
   BARRIER();

@@ -1,0 +1,20 @@
+// "opencl:N": the portable kernels on OpenCL.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/core/device.h"
+
+namespace plumb {
+
+// Every device of every driver, GPUs before CPUs, which are no contestants; or one row with the
+// reason why there is none.
+std::vector<DeviceStatus> list_opencl_devices();
+
+// "opencl" means the first. Throws UsageError for a name that is none, DeviceError where it cannot
+// be opened.
+std::unique_ptr<Device> open_opencl_device(const std::string& name);
+
+}  // namespace plumb
