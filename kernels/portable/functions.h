@@ -20,11 +20,19 @@ FUNCTION float multiply_add(float a, float b, float c) {  // a b + c, rounded on
   return ABS(rest) < INF ? sum + rest : sum;
 }
 
+// A power of two that brings x to the middle of float's range.
+FUNCTION float scale_of(float x) {
+  return ABS(x) < 1.0e-15f ? 18446744073709551616.0f : ABS(x) > 1.0e15f ? 5.421010862427522e-20f : 1.0f;
+}
 FUNCTION float quotient(float a, float b) {
-  float q = a / b;
-  if (!(ABS(q) < 1.0e34f) || !(ABS(q) > 1.0e-30f) || !(ABS(b) < 1.0e34f)) return q;
-  float product = q * b;
-  return q + ((a - product) - product_error(q, b, product)) / b;
+  float native = a / b;
+  if (!(ABS(native) < INF) || !(ABS(native) >= 1.1754944e-38f)) return native;
+  float of_a = scale_of(a), of_b = scale_of(b);
+  a *= of_a;
+  b *= of_b;
+  float q = a / b, product = q * b;
+  q += ((a - product) - product_error(q, b, product)) / b;
+  return q * of_b * (of_a < 1.0f ? 18446744073709551616.0f : of_a > 1.0f ? 5.421010862427522e-20f : 1.0f);
 }
 FUNCTION float reciprocal_sqrt(float x) {
   float y = NATIVE_RSQRT(x);
@@ -256,23 +264,27 @@ FUNCTION float sine(float x, i32 quarter) {
   u64 turns = left > 0 ? (upper << left) | (lower >> (64 - left)) : upper >> -left;
   i32 whole = I32((turns + (U64(1) << 61)) >> 62);  // nearest
   i64 rest = I64(turns - (U64(whole) << 62));
-  float r = F32(rest) * 3.40612158e-19f, t = r * r;  // pi / 2 2^-62
+  // r = rest pi / 2 2^-62, and what its rounding leaves out.
+  float head = F32(rest), r = head * 3.406121675e-19f, low = product_error(head, 3.406121675e-19f, r);
+  low += F32(rest - I64(head)) * 3.406121675e-19f - head * 9.4783968e-27f;
   if (BITS(x) >= 0x80000000u) {
     r = -r;
+    low = -low;
     whole = -whole;
   }
+  float t = r * r, y = 0.0f;
   whole = (whole + quarter) & 3;
-  float y = 0.0f;
   if ((whole & 1) == 0) {
     y = -1.951528393e-04f;
     y = y * t + 8.332160302e-03f;
     y = y * t - 1.666665524e-01f;
-    y = r + r * t * y;
+    y = r + (r * t * y + low);
   } else {
     y = 2.443315680e-05f;
     y = y * t - 1.388731645e-03f;
     y = y * t + 4.166664556e-02f;
-    y = 1.0f - 0.5f * t + t * t * y;
+    float most = 1.0f - 0.5f * t;
+    y = most + (((1.0f - most) - 0.5f * t) + (t * t * y - r * low));
   }
   return (whole & 2) != 0 ? -y : y;
 }
