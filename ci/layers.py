@@ -22,7 +22,10 @@ from pathlib import Path
 LAYERS = ("kernels", "blocks", "harness", "tests")
 # The rooms of a layer, by the same rule: `replay` may include `judge`, never the other way.
 ROOMS = {
-    "kernels": ("core", "ops", "gradients", "plugin", "oracle", "cpu", "gpu", "cuda", "hip", "emu"),
+    "kernels": (
+        "core", "ops", "gradients", "plugin", "oracle", "cpu", "gpu", "cuda", "hip", "emu",
+        "portable", "opencl", "vulkan",
+    ),
     "harness": (
         "io", "process", "recording", "judge", "result", "execution", "trace", "referee", "ops",
         "replay", "model", "chain", "run", "report", "bench", "capi", "cli",
@@ -54,6 +57,13 @@ FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 # macros; and a sample of plain vendor code.
 EMULATED_WORDS = ("kernels/emu/cuda/", "tests/plugin/plain_cuda")
 VENDOR_FOLDERS = ("kernels/cuda/", "kernels/hip/", *EMULATED_WORDS)
+# The language of kernels that OpenCL C, GLSL and C++ have in common, and its readers.
+PORTABLE_LANGUAGE = (
+    "kernels/portable/portable.h",
+    "kernels/portable/arguments.h",
+    "kernels/portable/host_arguments.h",
+    "kernels/portable/emulated.cu",
+)
 # Where vendor names become neutral ones.
 NEUTRAL_HEADER = re.compile(r"kernels/gpu/gpu[^/]*\.(h|cuh)")
 _VENDOR = (
@@ -75,8 +85,13 @@ PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no cal
 TEST_MACRO = re.compile(r"CATCH_\w+")
 
 # Symbols that the compiler calls by name, one per size; a context switch per platform; the ops,
-# their formulas and layouts, which would be repeated for each device and again as names.
+# their formulas and layouts, which would be repeated for each device and again as names; functions
+# of a library that are found by their names.
 MACRO_FILES = (
+    *PORTABLE_LANGUAGE,
+    "kernels/portable/formula_code.cpp",
+    "kernels/opencl/opencl_api.h",
+    "kernels/opencl/opencl_api.cpp",
     "kernels/ops/layouts.h",
     "kernels/ops/wholes.h",
     "kernels/ops/layouts.cpp",
@@ -153,7 +168,8 @@ def check_includes(path: str, text: str) -> Iterator[Problem]:
         )
         layer = name.split("/")[0]
         rooted = layer in LAYERS and "/" in name
-        if quoted and not rooted and not path.startswith(EMULATED_WORDS):
+        unrooted = path.startswith((*EMULATED_WORDS, *PORTABLE_LANGUAGE))
+        if quoted and not rooted and not unrooted:
             yield Problem(path, line, f'"{name}" is not spelled from the root, as "{own}/..."')
         elif quoted and rooted and LAYERS.index(layer) > LAYERS.index(own):
             yield Problem(

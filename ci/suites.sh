@@ -122,6 +122,24 @@ verify_emu_composed() {
     build/cpu/bin/harness --device emu:32,emu:64 --no-fuse --repeat 1 --junit "$junit" || true
 }
 
+# All recordings on OpenCL, and at night every op there and, with every race a fault, of the same kernels
+# on the emulated GPU. The driver keeps what it has built in a folder of this run.
+verify_opencl() {
+  local junit=$logs/verify-opencl.xml
+  has_device opencl:0 || return 0
+  mkdir -p "$logs/pocl"
+  suite verify-opencl "$junit" env POCL_CACHE_DIR="$logs/pocl" \
+    build/cpu/bin/harness --device opencl:0 --repeat 1 --junit "$junit" || true
+}
+verify_portable_ops() {
+  local devices=emu-portable junit=$logs/verify-portable-ops.xml
+  has_device emu-portable || return 0
+  ! has_device opencl:0 || devices+=,opencl:0
+  mkdir -p "$logs/pocl-ops"
+  suite verify-portable-ops "$junit" env POCL_CACHE_DIR="$logs/pocl-ops" \
+    build/cpu/bin/harness --suite ops --device "$devices" --junit "$junit" || true
+}
+
 # The same with the exact bounds of every operand, with every race a fault.
 verify_emu_check() {
   local junit=$logs/verify-emu-check.xml
@@ -280,7 +298,7 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_32 verify_emu_composed check_implementations_emu test_faults test_checked verify_ops_composed verify_asan_ops
+  verify_emu_32 verify_emu_composed verify_portable_ops check_implementations_emu test_faults test_checked verify_ops_composed verify_asan_ops
   judge_corpus test_python_at_night build_wheel build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.

@@ -80,8 +80,7 @@ const std::vector<Kind>& kinds() {
     numbered(
         "emu-check", [] { return std::vector<DeviceStatus>(); }, open_emu_device),
 #if defined(PLUMB_HAS_PORTABLE_CHECK)
-    single("portable-check", false,
-           [](int) { return emu_check::open_portable("portable-check"); }),
+    single("emu-portable", false, [](int) { return emu_check::open_portable("emu-portable"); }),
 #endif
 #else
       absent("emu", false, "this build has no emulated GPU (PLUMB_EMU)"),

@@ -14,7 +14,7 @@ namespace plumb::harness {
 void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& options) {
   add_selection(app, options->selection);
   app.add_option("--device", options->devices,
-                 "auto (the first usable of cuda, hip, cpu), or names: cpu,oracle")
+                 "auto (the first usable of cuda, hip, opencl, cpu), or names: cpu,oracle")
       ->capture_default_str();
   app.add_option("--priority", options->priority,
                  "order in which auto looks, e.g. cpu,cuda (also PLUMB_DEVICES)");

@@ -11,8 +11,8 @@ Api open_api(const std::string& loader) {
   require<DeviceError>(library, "opencl", "no OpenCL loader (", loader,
                        "): install ocl-icd-libopencl1 and a driver, for example pocl-opencl-icd");
   Api out;
-#define PLUMB_FIND(f)                                              \
-  out.f = reinterpret_cast<decltype(out.f)>(dlsym(library, #f));   \
+#define PLUMB_FIND(f)                                            \
+  out.f = reinterpret_cast<decltype(out.f)>(dlsym(library, #f)); \
   require<DeviceError>(out.f, "opencl", loader, " is older than OpenCL 2.0: it has no " #f);
   PLUMB_FOR_EACH_CL(PLUMB_FIND)
 #undef PLUMB_FIND
@@ -32,10 +32,8 @@ std::string reason(cl_int error) {
     PLUMB_NAME(CL_INVALID_KERNEL_ARGS)
     PLUMB_NAME(CL_INVALID_VALUE)
 #undef PLUMB_NAME
-    case CL_COMPILER_NOT_AVAILABLE:
-      return "CL_COMPILER_NOT_AVAILABLE: the driver has no compiler";
-    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
-      return "CL_MEM_OBJECT_ALLOCATION_FAILURE: out of memory";
+    case CL_COMPILER_NOT_AVAILABLE: return "CL_COMPILER_NOT_AVAILABLE: the driver has no compiler";
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE: return "CL_MEM_OBJECT_ALLOCATION_FAILURE: out of memory";
     case kNoPlatform:
       return "no driver is registered in /etc/OpenCL/vendors: install one, for example "
              "pocl-opencl-icd";

@@ -7,9 +7,9 @@
 namespace plumb {
 namespace {
 
-std::unique_ptr<Device> open_numbered(int number) {
-  return std::make_unique<portable::PortableDevice>(text("opencl:", number),
-                                                    opencl::open_driver(opencl::open_api(), number));
+std::unique_ptr<portable::PortableDevice> open_numbered(int number) {
+  return std::make_unique<portable::PortableDevice>(
+      text("opencl:", number), opencl::open_driver(opencl::open_api(), number));
 }
 
 }  // namespace
@@ -17,14 +17,13 @@ std::unique_ptr<Device> open_numbered(int number) {
 std::vector<DeviceStatus> list_opencl_devices() {
   std::vector<DeviceStatus> out;
   try {
-    const opencl::Api api = opencl::open_api();
-    const size_t count = opencl::find_devices(api).size();
+    const size_t count = opencl::find_devices(opencl::open_api()).size();
     if (count == 0) return {{"opencl", false, "no device", false}};
     for (size_t i = 0; i < count; ++i) {
       const int number = static_cast<int>(i);
       try {
-        const auto driver = opencl::open_driver(api, number);
-        out.push_back({text("opencl:", i), true, driver->describe(), !driver->is_cpu()});
+        const auto device = open_numbered(number);
+        out.push_back({device->name(), true, device->describe(), !device->is_cpu()});
       } catch (const Error& error) {
         out.push_back({text("opencl:", i), false, error.what(), false});
       }

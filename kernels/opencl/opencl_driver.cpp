@@ -32,7 +32,7 @@ void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 struct Built {
   cl_kernel kernel{};
-  size_t chunks = 0;  // that it was told of
+  size_t chunks = 0;  // that it knows of
 };
 
 class OpenClDriver final : public portable::Driver {
@@ -93,8 +93,7 @@ class OpenClDriver final : public portable::Driver {
     check(cl_.clEnqueueSVMMemFill(queue_, pointer(to), &byte, 1, bytes, 0, nullptr, event()),
           "fill");
   }
-  void launch(const Kernel& kernel, uint32_t groups, const void* arguments,
-              size_t bytes) override {
+  void launch(const Kernel& kernel, uint32_t groups, const void* arguments, size_t bytes) override {
     const char* what = kernel.source->name;
     Built& built = built_kernel(kernel);
     check(cl_.clSetKernelArg(built.kernel, 0, bytes, arguments), what);
@@ -173,8 +172,8 @@ class OpenClDriver final : public portable::Driver {
       cl_.clGetProgramBuildInfo(program, device_, CL_PROGRAM_BUILD_LOG, log.size() - 1, log.data(),
                                 nullptr);
       cl_.clReleaseProgram(program);
-      throw DeviceError(text("[opencl] ", what, " does not build on ", name(), ": ",
-                             reason(error), '\n', log.data()));
+      throw DeviceError(text("[opencl] ", what, " does not build on ", name(), ": ", reason(error),
+                             '\n', log.data()));
     }
     cl_kernel made = cl_.clCreateKernel(program, what.c_str(), &error);
     cl_.clReleaseProgram(program);
@@ -214,8 +213,8 @@ std::vector<cl_device_id> find_devices(const Api& api) {
 
 std::unique_ptr<portable::Driver> open_driver(const Api& api, int number) {
   const std::vector<cl_device_id> devices = find_devices(api);
-  require<DeviceError>(static_cast<size_t>(number) < devices.size(), "opencl", "no device ",
-                       number, ": ", devices.size(), " found, counted from 0; clinfo -l lists them");
+  require<DeviceError>(static_cast<size_t>(number) < devices.size(), "opencl", "no device ", number,
+                       ": ", devices.size(), " found, counted from 0; clinfo -l lists them");
   return std::make_unique<OpenClDriver>(api, devices[static_cast<size_t>(number)]);
 }
 

@@ -16,7 +16,6 @@ using i32 = int32_t;
 using i64 = int64_t;
 using u32 = uint32_t;
 using u64 = uint64_t;
-using std::min;
 
 #define THREADS 1
 #define STORAGE 0
@@ -49,7 +48,9 @@ class EmulatedDriver final : public portable::Driver {
   }
   ~EmulatedDriver() override { end_stream(stream_); }
 
-  std::string describe() const override { return "the portable kernels on the CPU, every access checked"; }
+  std::string describe() const override {
+    return "the portable kernels on the CPU, every access checked";
+  }
   bool is_cpu() const override { return true; }
   bool checks_bounds() const override { return kChecksBounds; }
   uint64_t allocate(size_t bytes) override {
@@ -68,7 +69,8 @@ class EmulatedDriver final : public portable::Driver {
   void launch(const portable::Kernel& kernel, uint32_t groups, const void* arguments,
               size_t) override {
     for (const portable_kernels::Emitted& it : portable_kernels::kEmitted) {
-      if (kernel.source->name == std::string(it.name) && static_cast<int>(kernel.storage) == it.storage) {
+      if (kernel.source->name == std::string(it.name) &&
+          static_cast<int>(kernel.storage) == it.storage) {
         return it.go(stream_, groups, arguments);
       }
     }

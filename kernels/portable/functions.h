@@ -1,7 +1,7 @@
 // Our own functions. The standards allow a quotient 2.5 ulp, Vulkan's exp 3 + 2 |x| and its sine
-// 2^-11; sums, products and fma are exact to half an ulp everywhere: these are made of them. `harness
-// support --ops` measures them. The polynomials are minimax fits of this project (Lawson); their
-// coefficients are written lowest power last.
+// 2^-11; sums, products and fma are exact to half an ulp everywhere: these are made of them.
+// `harness support --ops` measures them. The polynomials are minimax fits of this project (Lawson);
+// their coefficients are written lowest power last.
 
 FUNCTION float product_error(float a, float b, float product) {  // a b - product, exactly
   if (kFused) return FMA(a, b, -product);
@@ -22,7 +22,9 @@ FUNCTION float multiply_add(float a, float b, float c) {  // a b + c, rounded on
 
 // A power of two that brings x to the middle of float's range.
 FUNCTION float scale_of(float x) {
-  return ABS(x) < 1.0e-15f ? 18446744073709551616.0f : ABS(x) > 1.0e15f ? 5.421010862427522e-20f : 1.0f;
+  return ABS(x) < 1.0e-15f  ? 18446744073709551616.0f
+         : ABS(x) > 1.0e15f ? 5.421010862427522e-20f
+                            : 1.0f;
 }
 FUNCTION float quotient(float a, float b) {
   float native = a / b;
@@ -32,7 +34,10 @@ FUNCTION float quotient(float a, float b) {
   b *= of_b;
   float q = a / b, product = q * b;
   q += ((a - product) - product_error(q, b, product)) / b;
-  return q * of_b * (of_a < 1.0f ? 18446744073709551616.0f : of_a > 1.0f ? 5.421010862427522e-20f : 1.0f);
+  return q * of_b *
+         (of_a < 1.0f   ? 18446744073709551616.0f
+          : of_a > 1.0f ? 5.421010862427522e-20f
+                        : 1.0f);
 }
 FUNCTION float reciprocal_sqrt(float x) {
   float y = NATIVE_RSQRT(x);
@@ -71,7 +76,8 @@ FUNCTION float times_exponential(float factor, float x, float low) {
   if (x > 89.0f) return factor * INF;
   float n = nearest_power(x), r = rest_of_power(x, n) + low;
   i32 k = I32(n), half_k = k / 2;  // 2^k may be subnormal, or 2^128
-  return factor * (1.0f + (r + curve_of_exponential(r))) * power_of_2(half_k) * power_of_2(k - half_k);
+  return factor * (1.0f + (r + curve_of_exponential(r))) * power_of_2(half_k) *
+         power_of_2(k - half_k);
 }
 FUNCTION float exponential(float x) { return times_exponential(1.0f, x, 0.0f); }
 FUNCTION float exponential_minus_1(float x) {
@@ -190,8 +196,7 @@ FUNCTION float times_normal_tail(float factor, float a) {
   float low = of_t * (0.77f + 2.28f * t) + sum_error(1.888212860e-01f, q, p) / p +
               product_error(t, p, y) / y;
   float head = FROM_BITS(BITS(a) & 0xfffff000u);  // its square is exact
-  return times_exponential(factor * y, -0.5f * head * head,
-                           low - 0.5f * (a - head) * (a + head));
+  return times_exponential(factor * y, -0.5f * head * head, low - 0.5f * (a - head) * (a + head));
 }
 FUNCTION float error_function(float x) {
   float a = ABS(x);
@@ -235,7 +240,8 @@ FUNCTION float gelu_tanh(float x) {
   if (!(ABS(x) < 20.0f)) return x > 0.0f || x != x ? x : 0.0f * x;
   // exp turns an absolute error of u into a relative one: carry what the roundings left out.
   float tail = sum_error(cubic, 1.595769122f, inner) + product_error(square, 0.07135481627f, cubic);
-  tail += product_error(x, x, square) * 0.07135481627f + (square * 2.398832397e-09f - 4.534068032e-08f);
+  tail +=
+      product_error(x, x, square) * 0.07135481627f + (square * 2.398832397e-09f - 4.534068032e-08f);
   float u = x * inner;
   return times_logistic(x, u, x * tail + product_error(x, inner, u));
 }
@@ -246,8 +252,8 @@ FUNCTION u64 two_over_pi(i32 i) {
   if (i > 3) word = i == 4 ? 0xdb629599u : i == 5 ? 0x3c439041u : 0xfe5163abu;
   return U64(word);
 }
-// Sine (quarter 0) or cosine (quarter 1). In integers, 128 bits of 2 / pi times the 24 of x: what is
-// left of a multiple of pi / 2 is exact.
+// Sine (quarter 0) or cosine (quarter 1). In integers, 128 bits of 2 / pi times the 24 of x: what
+// is left of a multiple of pi / 2 is exact.
 FUNCTION float sine(float x, i32 quarter) {
   u32 bits = BITS(x) & 0x7fffffffu;
   if (bits >= 0x7f800000u) return NAN_VALUE;
@@ -265,7 +271,8 @@ FUNCTION float sine(float x, i32 quarter) {
   i32 whole = I32((turns + (U64(1) << 61)) >> 62);  // nearest
   i64 rest = I64(turns - (U64(whole) << 62));
   // r = rest pi / 2 2^-62, and what its rounding leaves out.
-  float head = F32(rest), r = head * 3.406121675e-19f, low = product_error(head, 3.406121675e-19f, r);
+  float head = F32(rest), r = head * 3.406121675e-19f,
+        low = product_error(head, 3.406121675e-19f, r);
   low += F32(rest - I64(head)) * 3.406121675e-19f - head * 9.4783968e-27f;
   if (BITS(x) >= 0x80000000u) {
     r = -r;

@@ -52,7 +52,8 @@ struct Layout {
   bool merge(const char* op, int64_t outer, int axis, const std::array<Strides, Operands>& given) {
     if (axes == 0 || extent[axes - 1] > INT32_MAX / outer) return false;
     for (size_t o = 0; o < Operands; ++o) {
-      if (given[o][static_cast<size_t>(axis)] != stride[o][axes - 1] * extent[axes - 1]) return false;
+      if (given[o][static_cast<size_t>(axis)] != stride[o][axes - 1] * extent[axes - 1])
+        return false;
     }
     extent[axes - 1] = extent_of(op, extent[axes - 1] * outer);
     return true;

@@ -18,7 +18,8 @@ class PartialOps : public DeviceOps {
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-  PLUMB_DEVICE_OPS(, override { lacks(__func__); })
+  PLUMB_DEVICE_OPS(
+      , override { lacks(__func__); })
 #pragma GCC diagnostic pop
 };
 

@@ -1,5 +1,5 @@
-// Memory for tensors out of few large chunks: each chunk costs a launch of OpenCL a microsecond, and
-// Vulkan may have 4096. Work is in order, so what is given back may be taken at once.
+// Memory for tensors out of few large chunks: each chunk costs a launch of OpenCL a microsecond,
+// and Vulkan may have 4096. Work is in order, so what is given back may be taken at once.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // The language of the kernels in this folder, which is OpenCL C, GLSL and C++ at once: README.md.
 // What the three lack in common is a macro here.
 //
-// Defined before it is read: STORAGE (0 f32, 1 bf16, 2 f16) by the build; THREADS, a power of two of
-// 256 at most, and SHARED_ARRAYS by the kernel file.
-// Indices in [] and in LOAD are i32, those of LOAD_AT i64.
+// Defined before it is read: STORAGE (0 f32, 1 bf16, 2 f16) by the build; THREADS, a power of two
+// of 256 at most, and SHARED_ARRAYS by the kernel file. Indices in [] and in LOAD are i32, those of
+// LOAD_AT i64.
 #if defined(PLUMB_GLSL)
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_scalar_block_layout : require
@@ -57,7 +57,11 @@ shared float scratch[THREADS];
   layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer ArgumentsAt { \
     Arguments p;                                                                             \
   };                                                                                         \
-  layout(push_constant) uniform Push { ArgumentsAt at; uint groups; } push;                  \
+  layout(push_constant) uniform Push {                                                       \
+    ArgumentsAt at;                                                                          \
+    uint groups;                                                                             \
+  }                                                                                          \
+  push;                                                                                      \
   SHARED_ARRAYS                                                                              \
   void main() {                                                                              \
     if (GROUP >= int(push.groups)) return; /* a side of a grid may have 65535 groups only */ \
@@ -69,7 +73,9 @@ shared float scratch[THREADS];
 #define u32 uint
 #define i64 long
 #define u64 ulong
-#define STRUCT(name) typedef struct name name; struct name
+#define STRUCT(name)        \
+  typedef struct name name; \
+  struct name
 #define END(name)
 #define FUNCTION static inline
 #define I32(x) ((int)(x))
@@ -131,10 +137,10 @@ shared float scratch[THREADS];
 #define AT_U32(p, i) (reinterpret_cast<u32*>(p)[i])
 #define AT_I64(p, i) (reinterpret_cast<i64*>(p)[i])
 #define ATOMIC_ADD(p, x) atomic_add(reinterpret_cast<u32*>(p), x)
-#define SHARED(type, name, extents)  \
-  struct name##_ {                   \
-    type v extents;                  \
-  };                                 \
+#define SHARED(type, name, extents) \
+  struct name##_ {                  \
+    type v extents;                 \
+  };                                \
   auto& name = block_shared<name##_>().v;
 #define THREAD static_cast<i32>(thread_index().x)
 #define GROUP static_cast<i32>(block_index().x)
@@ -143,12 +149,12 @@ shared float scratch[THREADS];
 #define SCRATCH_PARAMETER , float* scratch
 #define kFused true
 #define VARIANT(given) (given)
-#define KERNEL(name, Arguments)                 \
-  using ArgumentsOf = Arguments;                \
-  constexpr unsigned kThreads = THREADS;        \
-  __global__ void name(const Arguments p) {     \
-    wait_for_previous_kernel();                 \
-    SHARED(float, scratch, [THREADS])           \
+#define KERNEL(name, Arguments)             \
+  using ArgumentsOf = Arguments;            \
+  constexpr unsigned kThreads = THREADS;    \
+  __global__ void name(const Arguments p) { \
+    wait_for_previous_kernel();             \
+    SHARED(float, scratch, [THREADS])       \
     SHARED_ARRAYS
 #endif
 
@@ -159,6 +165,8 @@ shared float scratch[THREADS];
 
 #define INF FROM_BITS(0x7f800000u)
 #define NAN_VALUE FROM_BITS(0x7fc00000u)
+#define LARGEST I64((U64(1) << 63) - U64(1))  // of i64
+#define LEAST I64(U64(1) << 63)
 #define FOR_THREADS(i, n) for (i32 i = THREAD; i < (n); i += THREADS)
 // The number of this thread among all of the launch.
 #define ITEM (I64(GROUP) * I64(THREADS) + I64(THREAD))
@@ -214,12 +222,26 @@ FUNCTION i64 row_offset(Rows rows, i32 row) {
          I64(outer / rows.inner) * rows.stride0;
 }
 
-// Element i of whole numbers: i64, i32, u32 or u8 (0 to 3).
+// Element i of whole numbers: i64, i32, u32, u8, i8 or bool (0 to 5); and the last bits of x as
+// one.
 FUNCTION i64 whole_at(i32 dtype, u64 p, i64 i) {
   if (dtype == 0) return AT_I64(p + U64(I64(8) * i), 0);
-  if (dtype == 3) return I64(GET_U8(p + U64(i), 0));
+  if (dtype >= 3) {
+    i64 byte = I64(GET_U8(p + U64(i), 0));
+    if (dtype == 4 && byte >= I64(128)) byte -= I64(256);
+    return dtype == 5 && byte != I64(0) ? I64(1) : byte;
+  }
   u32 bits = AT_U32(p + U64(I64(4) * i), 0);
   return dtype == 1 ? I64(I32(bits)) : I64(bits);
+}
+FUNCTION void put_whole(i32 dtype, u64 p, i64 i, i64 x) {
+  if (dtype == 0) {
+    AT_I64(p + U64(I64(8) * i), 0) = x;
+  } else if (dtype >= 3) {
+    PUT_U8(p + U64(i), 0, dtype == 5 ? (x != I64(0) ? 1u : 0u) : U32(x & I64(255)));
+  } else {
+    AT_U32(p + U64(I64(4) * i), 0) = U32(x & I64(0xffffffffu));
+  }
 }
 // Of many unknown ids the first that is noted is reported: IdError of portable_ops.h.
 FUNCTION void note_unknown(u64 error, u32 op, i64 id, i64 place, i64 extent) {
@@ -231,6 +253,7 @@ FUNCTION void note_unknown(u64 error, u32 op, i64 id, i64 place, i64 extent) {
 }
 
 #include "functions.h"
+FUNCTION i32 smaller(i32 a, i32 b) { return b < a ? b : a; }
 FUNCTION float larger(float a, float b) { return b > a || b != b ? b : a; }  // NaN wins
 #endif
 

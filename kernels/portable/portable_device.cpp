@@ -39,7 +39,8 @@ PortableDevice::PortableDevice(std::string name, std::unique_ptr<Driver> driver)
   const Tensor scratch = allocate(DType::u8, {64});
   behaviour_ = probe(this->driver(), reinterpret_cast<uint64_t>(scratch.raw()));
   if (!behaviour_.fma_rounds_once) this->driver().use_split_products();
-  require<DeviceError>(behaviour_.keeps_infinities, "device", name_, ": ", this->driver().describe(),
+  require<DeviceError>(behaviour_.keeps_infinities, "device", name_, ": ",
+                       this->driver().describe(),
                        ": its arithmetic loses infinities or NaN, which masks need");
   fill(id_error_, 0);
   ops_ = std::make_unique<PortableOps>(*this, this->driver(), address(id_error_));

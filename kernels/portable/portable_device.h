@@ -39,6 +39,7 @@ class PortableDevice final : public Device {
   bool checks_bounds() const override { return driver().checks_bounds(); }
 
   const Behaviour& behaviour() const { return behaviour_; }
+  bool is_cpu() const { return driver().is_cpu(); }
 
  private:
   Driver& driver() const { return *memory_->driver; }

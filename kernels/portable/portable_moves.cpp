@@ -7,11 +7,6 @@
 namespace plumb::portable {
 namespace {
 
-// Of i64, i32, u32 or u8: whole_at() of portable.h.
-i32 whole_number_of(DType dtype) {
-  return dtype == DType::i64 ? 0 : dtype == DType::i32 ? 1 : dtype == DType::u32 ? 2 : 3;
-}
-
 i64 bits_of(DType dtype, double value) {
   i64 bits = 0;
   store_number(dtype, &bits, {false, 0, value});
@@ -58,7 +53,7 @@ void PortableOps::do_move(const MoveCall& call) {
   p.axes = rank;
   p.bytes = static_cast<i32>(size_of(call.out.dtype()));
   p.id_axis = call.id_axis < 0 ? -1 : rank - 1 - call.id_axis;
-  if (call.id_axis >= 0) p.id_dtype = whole_number_of(call.ids.dtype());
+  if (call.id_axis >= 0) p.id_dtype = *whole_number(call.ids.dtype());
   p.id_for_each = call.has_id_for_each();
   p.op = static_cast<i32>(call.row.id);
   for (int i = 0; i < rank; ++i) {
@@ -79,7 +74,8 @@ void PortableOps::do_move(const MoveCall& call) {
 void PortableOps::do_index_add(const IndexAddCall& call) {
   const char* op = call.row.name;
   if (call.out.numel() == 0) return;
-  const Storage storage = storage_of(op, call.out.dtype());
+  const std::optional<i32> whole = whole_number(call.out.dtype());
+  const Storage storage = whole ? Storage::f32 : storage_of(op, call.out.dtype());
   const int rank = call.out.rank();
   IndexAddArguments p{};
   p.to = address(call.out);
@@ -93,9 +89,10 @@ void PortableOps::do_index_add(const IndexAddCall& call) {
   p.id_step = call.ids.stride(call.axis);
   p.axes = rank;
   p.axis = rank - 1 - call.axis;
-  p.id_dtype = whole_number_of(call.ids.dtype());
+  p.id_dtype = *whole_number(call.ids.dtype());
   p.id_for_each = call.given.shape() == call.ids.shape();
   p.op = static_cast<i32>(call.op());
+  p.whole = whole.value_or(-1);
   for (int i = 0; i < rank; ++i) {
     const int axis = rank - 1 - i;
     p.extent[i] = extent_of(op, call.out.dim(axis));
@@ -145,9 +142,22 @@ void PortableOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor&
 }
 
 void PortableOps::do_generate(const GenerateCall& call) {
-  if (call.generator != Generator::line || call.step != 0) {
-    lacks(text("do_", call.row.name));
+  if (call.out.numel() == 0) return;
+  if (call.generator == Generator::uniform) {
+    const Layout<1> axes(call.row.name, call.out.shape(), call.out.rank(), {strides_of(call.out)});
+    UniformArguments p{};
+    p.to = address(call.out);
+    axes.copy_extents(p.extent);
+    axes.copy_strides(0, p.to_stride);
+    p.total = axes.total;
+    p.seed = call.random.seed;
+    p.offset = call.random.offset;
+    p.axes = axes.axes;
+    p.bits = info(call.out.dtype()).significand_bits;
+    return launch("uniform", "uniform", storage_of("uniform", call.out.dtype()),
+                  groups_for("uniform", p.total), p);
   }
+  if (call.generator != Generator::line || call.step != 0) lacks(text("do_", call.row.name));
   Flags flags;
   flags.value = call.start;
   move_bits(call.row.name, call.out, call.out.shape(), strides_of(call.out), 0, {}, flags);
@@ -196,7 +206,7 @@ void PortableOps::do_embedding(const Tensor& out, const Tensor& ids, const Tenso
   p.vocabulary = weight.dim(0);
   p.columns = extent_of("embedding", weight.dim(1));
   p.ids_width = extent_of("embedding", ids.dim(-1));
-  p.id_dtype = whole_number_of(ids.dtype());
+  p.id_dtype = *whole_number(ids.dtype());
   p.op = static_cast<i32>(OpId::embedding);
   p.scale = static_cast<float>(scale);
   launch("embedding", "embedding", storage_of("embedding", out.dtype()), row_count(out), p);

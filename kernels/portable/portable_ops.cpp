@@ -23,8 +23,8 @@ Storage PortableOps::storage_of(const char* op, DType dtype) {
     case DType::bf16: out = Storage::bf16; break;
     case DType::f16: out = Storage::f16; break;
     default:
-      throw Unsupported(text('[', op, "] ", name_of(dtype), " on ", device().name(),
-                             "; known: f32, f16, bf16"));
+      throw Unsupported(
+          text('[', op, "] ", name_of(dtype), " on ", device().name(), "; known: f32, f16, bf16"));
   }
   if (const std::string lacking = driver_.lacks(out); !lacking.empty()) {
     throw Unsupported(text('[', op, "] ", device().name(), ": ", lacking));
@@ -34,6 +34,23 @@ Storage PortableOps::storage_of(const char* op, DType dtype) {
 
 i32 PortableOps::storage_number(const char* op, DType dtype) {
   return dtype == DType::boolean ? 3 : static_cast<i32>(storage_of(op, dtype));
+}
+
+std::optional<i32> PortableOps::whole_number(DType dtype) {
+  constexpr DType kWholes[] = {DType::i64, DType::i32, DType::u32,
+                               DType::u8,  DType::i8,  DType::boolean};
+  for (i32 i = 0; i < static_cast<i32>(std::size(kWholes)); ++i) {
+    if (kWholes[i] == dtype) return i;
+  }
+  return {};
+}
+
+i32 PortableOps::number_of(const char* op, DType dtype, bool whole) {
+  if (!whole) return storage_number(op, dtype);
+  const std::optional<i32> number = whole_number(dtype);
+  require<Unsupported>(number.has_value(), op, name_of(dtype), " with whole numbers on ",
+                       device().name());
+  return *number;
 }
 
 void PortableOps::queue(const char* op, const char* kernel, Storage storage, int64_t groups,
@@ -66,13 +83,15 @@ void PortableOps::do_map(const MapCall& call) {
   p.total = axes.total;
   p.axes = axes.axes;
   p.formula = static_cast<i32>(call.formula);
-  p.to_storage = storage_number(op, out.dtype());
-  p.a_storage = storage_number(op, a.dtype());
-  if (b.defined()) p.b_storage = storage_number(op, b.dtype());
-  if (c.defined()) p.c_storage = storage_number(op, c.dtype());
+  const bool whole = storage != DType::boolean && whole_number(storage);
+  p.to_storage = number_of(op, out.dtype(), whole);
+  p.a_storage = number_of(op, a.dtype(), whole);
+  if (b.defined()) p.b_storage = number_of(op, b.dtype(), whole);
+  if (c.defined()) p.c_storage = number_of(op, c.dtype(), whole);
   p.number = static_cast<float>(call.number);
   p.shift = static_cast<float>(call.shift);
-  launch(op, "map", storage == DType::boolean ? Storage::f32 : storage_of(op, storage),
+  const bool rounds = !whole && storage != DType::boolean;
+  launch(op, whole ? "map_whole" : "map", rounds ? storage_of(op, storage) : Storage::f32,
          groups_for("map", p.total), p, p.formula);
 }
 
@@ -98,17 +117,19 @@ void PortableOps::do_reduce(const ReduceCall& call) {
   }
   p.reduction = static_cast<i32>(call.reduction());
   p.gives_index = gives_ids(call.row.id);
-  p.x_storage = storage_number(op, call.x.dtype());
-  if (!p.gives_index) p.to_storage = storage_number(op, call.out.dtype());
-  const Storage storage = p.x_storage == 3 ? Storage::f32 : storage_of(op, call.x.dtype());
-  launch(op, "reduce", storage, results.total, p, p.reduction);
+  const bool whole = whole_number(call.x.dtype()).has_value();
+  p.x_storage = number_of(op, call.x.dtype(), whole);
+  if (!p.gives_index) p.to_storage = number_of(op, call.out.dtype(), whole);
+  launch(op, whole ? "reduce_whole" : "reduce",
+         whole ? Storage::f32 : storage_of(op, call.x.dtype()), results.total, p, p.reduction);
 }
 
 void PortableOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
   if (x.numel() == 0) return;
   const int at = static_cast<int>(axis);
   const Tensor first = x.slice(at, 0, 1), out_first = out.slice(at, 0, 1);
-  const Storage storage = storage_of("cumsum", x.dtype());
+  const std::optional<i32> whole = whole_number(x.dtype());
+  const Storage storage = whole ? Storage::f32 : storage_of("cumsum", x.dtype());
   const Layout<2> axes("cumsum", first.shape(), first.rank(),
                        {strides_of(out_first), strides_of(first)});
   CumsumArguments p{};
@@ -122,6 +143,7 @@ void PortableOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
   p.total = axes.total;
   p.count = x.dim(at);
   p.axes = axes.axes;
+  p.whole = whole.value_or(-1);
   launch("cumsum", "cumsum", storage, groups_for("cumsum", p.total), p);
 }
 

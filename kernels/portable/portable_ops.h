@@ -52,6 +52,18 @@ class PortableOps final : public PartialOps {
                      const GroupNormParams& params) override;
   void do_softmax(const Tensor& out, const Tensor& x) override;
   void do_softmax_backward(const Tensor& d_x, const Tensor& y, const Tensor& d_out) override;
+  void do_rms_norm_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& x,
+                            const Tensor& weight, const Tensor& d_out,
+                            const RmsNormParams& params) override;
+  void do_layer_norm_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& d_bias,
+                              const Tensor& x, const Tensor& weight, const Tensor& d_out,
+                              double eps) override;
+  void do_embedding_backward(const Tensor& d_weight, const Tensor& d_out, const Tensor& ids,
+                             double scale, int64_t padding) override;
+  void do_cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& labels,
+                        int64_t ignored) override;
+  void do_cross_entropy_backward(const Tensor& d_logits, const Tensor& logits, const Tensor& labels,
+                                 const Tensor& d_loss, int64_t ignored) override;
   void do_top_k(const Tensor& values, const Tensor& ids, const Tensor& x, bool largest) override;
 
   void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
@@ -80,10 +92,14 @@ class PortableOps final : public PartialOps {
  private:
   // How kernels read that dtype; throws Unsupported.
   Storage storage_of(const char* op, DType dtype);
-  // The same as a number, for load_as of portable.h, which has bool, too.
+  // The same as a number, for load_as, which has bool, too.
   i32 storage_number(const char* op, DType dtype);
 
-  // One group for `per_group` of `items` each.
+  // The same of whole numbers, for whole_at, where it is one.
+  static std::optional<i32> whole_number(DType dtype);
+  // Of all operands, as load_as or as whole_at of portable.h reads them.
+  i32 number_of(const char* op, DType dtype, bool whole);
+
   template <class Arguments>
   void launch(const char* op, const char* kernel, Storage storage, int64_t groups,
               const Arguments& arguments, int variant = 0) {
@@ -107,6 +123,12 @@ class PortableOps final : public PartialOps {
   };
   void move_bits(const char* op, const Tensor& out, const Shape& shape, const Strides& to, u64 x,
                  const Strides& from, const Flags& flags);
+  // The gradient of a norm, of which p has what is its own.
+  void norm_backward(const char* op, NormBackwardArguments p, const Tensor& d_x,
+                     const Tensor& d_weight, const Tensor& d_bias, const Tensor& x,
+                     const Tensor& weight, const Tensor& d_out);
+  void cross_entropy(OpId op, const Tensor& loss, const Tensor& d_logits, const Tensor& logits,
+                     const Tensor& labels, int64_t ignored);
   void turn(const char* op, const Tensor& out, const Tensor& x, const Tensor& cos,
             const Tensor& sin, RotaryStyle style, bool inverse);
   // The tensor itself, or a copy of it in scratch memory.

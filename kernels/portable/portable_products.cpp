@@ -98,9 +98,8 @@ void PortableOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
   p.keys = extent_of(op, out.dim(3));
   p.causal = mask.causal;
   p.to_storage = storage_number(op, out.dtype());
-  p.excluded = mask.fully_masked == FullyMasked::zero
-                   ? -std::numeric_limits<float>::infinity()
-                   : static_cast<float>(-info(out.dtype()).max);
+  p.excluded = mask.fully_masked == FullyMasked::zero ? -std::numeric_limits<float>::infinity()
+                                                      : static_cast<float>(-info(out.dtype()).max);
   launch(op, op, Storage::f32, row_count(out), p);
 }
 

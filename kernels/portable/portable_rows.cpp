@@ -90,20 +90,6 @@ void PortableOps::do_softmax(const Tensor& out, const Tensor& x) {
   launch("softmax", "softmax", storage_of("softmax", x.dtype()), row_count(x), p);
 }
 
-void PortableOps::do_softmax_backward(const Tensor& d_x, const Tensor& y, const Tensor& d_out) {
-  if (y.numel() == 0) return;
-  const char* op = "softmax_backward";
-  SoftmaxArguments p{};
-  p.to = address(d_x);
-  p.x = address(y);
-  p.d_out = address(d_out);
-  p.out_rows = rows_of(op, d_x);
-  p.x_rows = rows_of(op, y);
-  p.d_rows = rows_of(op, d_out);
-  p.columns = extent_of(op, y.dim(-1));
-  launch(op, op, storage_of(op, y.dtype()), row_count(y), p);
-}
-
 void PortableOps::do_top_k(const Tensor& values, const Tensor& ids, const Tensor& x, bool largest) {
   if (values.numel() == 0) return;
   TopKArguments p{};

@@ -1,10 +1,10 @@
 // What OpenCL says when something is missing, by a driver that is not there or does not work.
+#include <cstring>
+#include <map>
+
 #include "kernels/core/error.h"
 #include "kernels/opencl/opencl_driver.h"
 #include "tests/catch.h"
-
-#include <cstring>
-#include <map>
 
 namespace plumb::opencl {
 namespace {

@@ -127,11 +127,11 @@ TEST_CASE("portable: a device that loses NaN, or contracts, cannot be opened") {
 
 TEST_CASE("portable: an op without a kernel is unsupported by its name") {
   PortableDevice device("test:0", std::make_unique<Arithmetic>());
-  const Tensor x = device.allocate(DType::f32, {4}), whole = device.allocate(DType::i32, {4});
+  const Tensor x = device.allocate(DType::f32, {4}), wide = device.allocate(DType::f64, {4});
   CHECK_THROWS_MATCHES(device.ops().normal(x, {}), Unsupported,
                        Catch::Message("[normal] test:0 has no kernel for it"));
-  CHECK_THROWS_MATCHES(device.ops().add(whole, whole, whole), Unsupported,
-                       Catch::Message("[add] i32 on test:0; known: f32, f16, bf16"));
+  CHECK_THROWS_MATCHES(device.ops().add(wide, wide, wide), Unsupported,
+                       Catch::Message("[add] f64 on test:0; known: f32, f16, bf16"));
 }
 
 }  // namespace
