@@ -20,6 +20,11 @@ FUNCTION float multiply_add(float a, float b, float c) {  // a b + c, rounded on
   return ABS(rest) < INF ? sum + rest : sum;
 }
 
+// 0 x. Mesa's lavapipe takes a product with the constant 0 for 0, whatever the other factor.
+FUNCTION float zero_times(float x) {
+  if (!(ABS(x) < INF)) return NAN_VALUE;
+  return x < 0.0f ? -0.0f : 0.0f;
+}
 // A power of two that brings x to the middle of float's range.
 FUNCTION float scale_of(float x) {
   return ABS(x) < 1.0e-15f  ? 18446744073709551616.0f
@@ -72,7 +77,7 @@ FUNCTION float curve_of_exponential(float r) {
 FUNCTION float power_of_2(i32 n) { return FROM_BITS(U32(n + 127) << 23); }
 // factor e^(x + low), |low| much less than 1: rounded once where that is subnormal.
 FUNCTION float times_exponential(float factor, float x, float low) {
-  if (!(x > -130.0f)) return x != x ? x : 0.0f * factor;
+  if (!(x > -130.0f)) return x != x ? x : zero_times(factor);
   if (x > 89.0f) return factor * INF;
   float n = nearest_power(x), r = rest_of_power(x, n) + low;
   i32 k = I32(n), half_k = k / 2;  // 2^k may be subnormal, or 2^128
@@ -224,7 +229,7 @@ FUNCTION float gelu(float x) {
     q = q * t + 3.989422917e-01f;
     return x * (0.5f + x * q);
   }
-  if (!(a < 16.0f)) return x > 0.0f || x != x ? x : 0.0f * x;
+  if (!(a < 16.0f)) return x > 0.0f || x != x ? x : zero_times(x);
   return x < 0.0f ? times_normal_tail(x, a) : x * (1.0f - times_normal_tail(1.0f, a));
 }
 
@@ -237,7 +242,7 @@ FUNCTION float silu(float x) { return x == -INF ? NAN_VALUE : times_logistic(x, 
 // x / 2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
 FUNCTION float gelu_tanh(float x) {
   float square = x * x, cubic = square * 0.07135481627f, inner = cubic + 1.595769122f;
-  if (!(ABS(x) < 20.0f)) return x > 0.0f || x != x ? x : 0.0f * x;
+  if (!(ABS(x) < 20.0f)) return x > 0.0f || x != x ? x : zero_times(x);
   // exp turns an absolute error of u into a relative one: carry what the roundings left out.
   float tail = sum_error(cubic, 1.595769122f, inner) + product_error(square, 0.07135481627f, cubic);
   tail +=
