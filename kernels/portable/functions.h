@@ -39,6 +39,7 @@ FUNCTION float quotient(float a, float b) {
   b *= of_b;
   float q = a / b, product = q * b;
   q += ((a - product) - product_error(q, b, product)) / b;
+  if (of_a == of_b) return q;  // either factor alone may leave float's range
   return q * of_b *
          (of_a < 1.0f   ? 18446744073709551616.0f
           : of_a > 1.0f ? 5.421010862427522e-20f
