@@ -6,16 +6,17 @@
 
 #include <string>
 
-#define PLUMB_FOR_EACH_CL(X)                                                                 \
-  X(clGetPlatformIDs)                                                                        \
-  X(clGetDeviceIDs)                                                                          \
-  X(clGetDeviceInfo)                                                                         \
-  X(clCreateContext) X(clReleaseContext) X(clCreateCommandQueueWithProperties)               \
-      X(clReleaseCommandQueue) X(clCreateProgramWithSource) X(clBuildProgram)                \
-          X(clGetProgramBuildInfo) X(clCreateKernel) X(clReleaseKernel) X(clReleaseProgram)  \
-              X(clSetKernelArg) X(clSetKernelExecInfo) X(clEnqueueNDRangeKernel) X(clFinish) \
-                  X(clSVMAlloc) X(clSVMFree) X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill)    \
-                      X(clGetEventProfilingInfo) X(clReleaseEvent)
+#define PLUMB_FOR_EACH_CL(X)                                                                    \
+  X(clGetPlatformIDs)                                                                           \
+  X(clGetDeviceIDs)                                                                             \
+  X(clGetDeviceInfo)                                                                            \
+  X(clCreateContext)                                                                            \
+  X(clReleaseContext) X(clCreateCommandQueueWithProperties) X(clReleaseCommandQueue)            \
+      X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo) X(clCreateKernel) \
+          X(clReleaseKernel) X(clReleaseProgram) X(clSetKernelArg) X(clSetKernelExecInfo)       \
+              X(clEnqueueNDRangeKernel) X(clFinish) X(clSVMAlloc) X(clSVMFree)                  \
+                  X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(clGetEventProfilingInfo)       \
+                      X(clReleaseEvent)
 
 namespace plumb::opencl {
 
