@@ -1,4 +1,5 @@
 // Memory, texts of kernels, and what a device says that lacks a kernel.
+#include <cmath>
 #include <cstring>
 
 #include "kernels/ops/ops.h"
