@@ -6,17 +6,15 @@
 
 #include <string>
 
-#define PLUMB_FOR_EACH_CL(X)                                                                    \
-  X(clGetPlatformIDs)                                                                           \
-  X(clGetDeviceIDs)                                                                             \
-  X(clGetDeviceInfo)                                                                            \
-  X(clCreateContext)                                                                            \
-  X(clReleaseContext) X(clCreateCommandQueueWithProperties) X(clReleaseCommandQueue)            \
-      X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo) X(clCreateKernel) \
-          X(clReleaseKernel) X(clReleaseProgram) X(clSetKernelArg) X(clSetKernelExecInfo)       \
-              X(clEnqueueNDRangeKernel) X(clFinish) X(clSVMAlloc) X(clSVMFree)                  \
-                  X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(clGetEventProfilingInfo)       \
-                      X(clReleaseEvent)
+// clang-format off
+#define PLUMB_FOR_EACH_CL(X)                                                                 \
+  X(clGetPlatformIDs) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext)                \
+  X(clReleaseContext) X(clCreateCommandQueueWithProperties) X(clReleaseCommandQueue)         \
+  X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo) X(clCreateKernel)  \
+  X(clReleaseKernel) X(clReleaseProgram) X(clSetKernelArg) X(clSetKernelExecInfo)            \
+  X(clEnqueueNDRangeKernel) X(clFinish) X(clSVMAlloc) X(clSVMFree) X(clEnqueueSVMMemcpy)     \
+  X(clEnqueueSVMMemFill) X(clGetEventProfilingInfo) X(clReleaseEvent)
+// clang-format on
 
 namespace plumb::opencl {
 
