@@ -97,6 +97,10 @@ void run_sdpa_backward(const BlockCall& call, const std::vector<Tensor>& t) {
                              sdpa.params);
 }
 
+LogitLossParams read_logit_loss(const Params& params) {
+  return {params.integer("ignored"), params.number("scale"), params.number_or_null("softcap"), 0};
+}
+
 std::optional<Activation> read_function(const Params& params) {
   return params.has("function") ? std::optional(read_activation(params)) : std::nullopt;
 }
@@ -132,6 +136,11 @@ void run_backward(const BlockCall& call, OpId op, const std::vector<Tensor>& t) 
     case OpId::cross_entropy: return ops.cross_entropy(t[0], t[1], t[2], params.integer("ignored"));
     case OpId::cross_entropy_backward:
       return ops.cross_entropy_backward(t[0], t[1], t[2], t[3], params.integer("ignored"));
+    case OpId::linear_cross_entropy:
+      return ops.linear_cross_entropy(t[0], t[1], t[2], t[3], read_logit_loss(params));
+    case OpId::linear_cross_entropy_backward:
+      return ops.linear_cross_entropy_backward(t[0], t[1], t[2], t[3], t[4], t[5],
+                                               read_logit_loss(params));
     case OpId::causal_conv1d_backward:
       return ops.causal_conv1d_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6],
                                         read_function(params));
@@ -229,7 +238,7 @@ void run_op(const BlockCall& call) {
     case OpId::top_k: return ops.top_k(t[0], t[1], t[2], params.boolean("largest"));
     default: break;
   }
-  if (row.is_backward() || op == OpId::cross_entropy) {
+  if (row.is_backward() || op == OpId::cross_entropy || op == OpId::linear_cross_entropy) {
     return run_backward(call, op, t);
   }
   if (is_convolution(op)) {

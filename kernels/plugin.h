@@ -244,12 +244,16 @@ typedef struct plumb_more_params {
  *   cross_entropy     loss, logits, labels                        index
  *   cross_entropy_backward
  *                     d_logits, logits, labels, d_loss            index
+ *   linear_cross_entropy
+ *                     loss, x, weight, labels                     scale cap index
+ *   linear_cross_entropy_backward
+ *                     d_x, [d_weight], x, weight, labels, d_loss  scale cap index
  *   causal_conv1d_backward
  *                     d_x, [d_weight], [d_bias], x, weight,       has_activation activation
  *                     [bias], d_out
  *   sdpa_backward     d_q, d_k, d_v, d_out, q, k, v, out, [lse],  as sdpa
  *                     [key_valid], [explicit_mask]
- *   ssd_scan_backward d_x, d_dt, d_b, d_c, d_a_log, d_d,          chunk_size dt_min dt_max
+ *   ssd_scan_backward d_x, d_dt, d_b, d_c, d_a_log, d_d,          chunk_size dt_min dt_max step
  *                     d_dt_bias, [d_state], d_y, [d_state_after],
  *                     x, dt, b, c, a_log, d, dt_bias, [state]
  *   linear_backward   d_x, [d_weight], [d_bias], x, weight, d_out

@@ -87,7 +87,8 @@ void Decoder::load_ends(const Weights& weights, const Config& config, const Deco
   sizes = of;
   embedding.weight = (weights / "model" / "embed_tokens").shaped("weight", table);
   if (tied) weights.tie("lm_head.weight", "model.embed_tokens.weight");
-  head.projection.weight = tied ? embedding.weight : (weights / "lm_head").shaped("weight", table);
+  if (tied) head.projection.weight = embedding.weight;
+  else head.projection = load_linear(weights / "lm_head", of.vocabulary, of.hidden, false);
   rotary = config.rotary(of.head_dim, of.max_position, rules);
   RotaryAngles::check(rotary);
 }
@@ -132,7 +133,18 @@ Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length,
 void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                       Sequence& sequence) const {
   Arena::Scope scope(ctx.ops.arena());
-  const int64_t batch = ids.dim(0), tokens = ids.dim(1), keep = logits.dim(1);
+  const Tensor last = ctx.take(dtype(), {logits.dim(0), logits.dim(1), sizes.hidden});
+  run_to_head(ctx, last, ids, sequence);
+  head(ctx, logits, last);
+  ctx.probe("lm_head:logits", "out", logits);
+  ctx.ops.advance({sequence.length, sequence.position}, ids.dim(1));
+  sequence.length += ids.dim(1);
+}
+
+void Decoder::run_to_head(Context& ctx, const Tensor& last, const Tensor& ids,
+                          Sequence& sequence) const {
+  Arena::Scope scope(ctx.ops.arena());
+  const int64_t batch = ids.dim(0), tokens = ids.dim(1), keep = last.dim(1);
   require(batch == sequence.batch && tokens > 0 && keep <= tokens, "forward", "ids have shape ",
           ids.shape(), ", the sequence has batch ", sequence.batch, " and logits of ", keep,
           " tokens are wanted");
@@ -144,13 +156,8 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   const bool step = tokens == 1 && !sequence.token_valid.defined();
   sequence.angles(ctx, cos, sin, sequence.length, step ? sequence.position : Tensor());
   run_layers(ctx, hidden, cos, sin, sequence);
-  const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
   ctx.probe(norm_path, "out", last);
-  head(ctx, logits, last);
-  ctx.probe("lm_head:logits", "out", logits);
-  ctx.ops.advance({sequence.length, sequence.position}, tokens);
-  sequence.length += tokens;
 }
 
 void TransformerDecoder::add_buffers(Device& device, Sequence& sequence) const {

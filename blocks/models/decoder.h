@@ -53,6 +53,9 @@ struct Decoder : CausalLm {
                  const std::vector<int64_t>& padding, CacheKind kind) const override;
   void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                Sequence& sequence) const override;
+  // The same up to the head: the last tokens' hidden states behind the norm, [B, T', C].
+  // The sequence goes no further.
+  void run_to_head(Context& ctx, const Tensor& last, const Tensor& ids, Sequence& sequence) const;
   bool replayable(const Sequence& sequence) const override {
     return !sequence.angles.depend_on_length() && !sequence.token_valid.defined();
   }

@@ -53,25 +53,22 @@ void run_model_loss(const BlockCall& call) {
   const Tensor ids = call.input("input_ids"), labels = call.input("labels");
   require<BadInput>(ids.rank() == 2 && labels.shape() == ids.shape(), "loss",
                     "input_ids have shape ", ids.shape(), ", labels ", labels.shape());
-  const int64_t batch = ids.dim(0), tokens = ids.dim(1), vocabulary = model->vocabulary();
+  const auto* decoder = dynamic_cast<const Decoder*>(model.get());
+  require<Unsupported>(decoder != nullptr, "loss", "of a model that is no decoder");
+  const int64_t batch = ids.dim(0), tokens = ids.dim(1), rows = batch * tokens;
   Sequence sequence = model->begin(ctx.ops.device(), batch, tokens);
   set_roundings(*model, sequence, call);
-  const Shape shape{batch, tokens, vocabulary};
-  const Tensor logits = ctx.take(model->dtype(), shape);
-  model->forward(ctx, logits, ids, sequence);
-
-  const Tensor out = call.output("out").view({1});
-  Tensor wide = logits;
-  if (out.dtype() != logits.dtype()) {
-    wide = ctx.take(out.dtype(), shape);
-    ctx.ops.cast(wide, logits);
-  }
+  const Tensor hidden = ctx.take(model->dtype(), {batch, tokens, decoder->sizes.hidden});
+  decoder->run_to_head(ctx, hidden, ids, sequence);
   const Tensor next = ctx.take(DType::i64, labels.shape());  // of each token the label behind it
   PerAxis left;
   left[1] = -1;
   ctx.ops.pad(next, labels, left, kIgnored);
-  const int64_t rows = batch * tokens;
-  ctx.ops.cross_entropy(out, wide.view({rows, vocabulary}), next.view({rows}), kIgnored);
+  const LmHead& head = decoder->head;
+  require<Unsupported>(head.projection.weight.defined(), "loss", "of a quantised head");
+  ctx.ops.linear_cross_entropy(call.output("out").view({1}), hidden.view({rows, hidden.dim(2)}),
+                               head.projection.weight, next.view({rows}),
+                               {kIgnored, head.scale.value_or(1), head.softcap});
 }
 
 }  // namespace

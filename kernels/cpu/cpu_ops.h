@@ -24,6 +24,11 @@ class CpuOps final : public DeviceOps {
   PLUMB_DEVICE_OPS(, override)
   void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                        const Tensor& residual, const Tensor& weight, const RmsNormParams&) override;
+  void do_linear_cross_entropy(const Tensor& loss, const Tensor& x, const Tensor& weight,
+                               const Tensor& labels, const LogitLossParams&) override;
+  void do_linear_cross_entropy_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& x,
+                                        const Tensor& weight, const Tensor& labels,
+                                        const Tensor& d_loss, const LogitLossParams&) override;
   void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionMask& mask, const SdpaParams&) override;
 
@@ -41,6 +46,9 @@ class CpuOps final : public DeviceOps {
   // Rotary, or its inverse.
   void turn(const char* op, const Tensor& out, const Tensor& x, const Tensor& cos,
             const Tensor& sin, RotaryStyle style, bool inverse);
+  // LogitLossKernels::statistics, kernels/ops/logit_loss.h.
+  void logit_statistics(const char* op, const Tensor& stats, const Tensor& logits,
+                        const Tensor& labels, int64_t ignored);
   void ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                   const SsdParams& params);
   void ssd_step(const Tensor& y, const Tensor& state_after, const SsdInputs& in);

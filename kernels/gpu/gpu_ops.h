@@ -61,6 +61,11 @@ class GpuOps final : public DeviceOps {
   void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                        const Tensor& residual, const Tensor& weight,
                        const RmsNormParams& params) override;
+  void do_linear_cross_entropy(const Tensor& loss, const Tensor& x, const Tensor& weight,
+                               const Tensor& labels, const LogitLossParams&) override;
+  void do_linear_cross_entropy_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& x,
+                                        const Tensor& weight, const Tensor& labels,
+                                        const Tensor& d_loss, const LogitLossParams&) override;
   void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionMask& mask, const SdpaParams& params) override;
 

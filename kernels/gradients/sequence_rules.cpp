@@ -1,5 +1,4 @@
 // Embeddings, rotary embeddings, attention, convolutions and scans over tokens.
-#include "kernels/core/error.h"
 #include "kernels/gradients/rules.h"
 #include "kernels/gradients/step.h"
 
@@ -95,9 +94,6 @@ void causal_conv1d_rule(const Step& step) {
 
 void ssd_scan_rule(const Step& step) {
   const auto& params = step.get<SsdParams>();
-  if (params.form != SsdForm::chunk) {
-    throw Unsupported("[backward] op \"ssd_scan\" has no gradients here in its step form");
-  }
   constexpr const char* kInputs[] = {"x", "dt", "b", "c", "a_log", "d", "dt_bias", "state"};
   const auto all = [&](auto of) {
     return SsdInputs{of(kInputs[0]), of(kInputs[1]), of(kInputs[2]), of(kInputs[3]),
@@ -121,6 +117,15 @@ void cross_entropy_rule(const Step& step) {
   });
 }
 
+void linear_cross_entropy_rule(const Step& step) {
+  const Tensor d_x = step.like(step.operand("x")), d_weight = step.like(step.operand("weight"));
+  step.ops().linear_cross_entropy_backward(d_x, d_weight, step.value("x"), step.value("weight"),
+                                           step.value("labels"), step.gradient("loss"),
+                                           step.get<LogitLossParams>());
+  step.give("x", d_x);
+  step.give("weight", d_weight);
+}
+
 }  // namespace
 
 void add_sequence_rules(GradientRules& rules) {
@@ -130,6 +135,7 @@ void add_sequence_rules(GradientRules& rules) {
   set_rule(rules, OpId::causal_conv1d, {causal_conv1d_rule, "x weight bias state_before"});
   set_rule(rules, OpId::ssd_scan, {ssd_scan_rule, "x dt b c a_log d dt_bias state"});
   set_rule(rules, OpId::cross_entropy, {cross_entropy_rule, "logits labels"});
+  set_rule(rules, OpId::linear_cross_entropy, {linear_cross_entropy_rule, "x weight labels"});
 }
 
 }  // namespace plumb

@@ -149,13 +149,27 @@ void Ops::ssd_scan_backward(const SsdInputs& gradients, const Tensor& d_y,
       gradients.x, gradients.dt, gradients.b, gradients.c, gradients.a_log, gradients.d,
       gradients.dt_bias, gradients.state, d_y, d_state_after, in.x, in.dt, in.b, in.c, in.a_log,
       in.d, in.dt_bias, in.state);
-  require_dtype(kOp, "d_y", d_y, call.storage == DType::f64 ? DType::f64 : DType::f32);
-  require(params.form == SsdForm::chunk, kOp, "the step form has no backward");
+  const bool step = params.form == SsdForm::step;
+  const DType wide = call.storage == DType::f64 ? DType::f64 : DType::f32;
+  require_dtype(kOp, "d_y", d_y, step ? call.storage : wide);
   require(params.chunk_size > 0, kOp, "chunk_size is ", params.chunk_size, ", must be positive");
+  if (step) require_step(kOp, in, params);
+  const auto run = [&](DeviceOps& device) {
+    if (!step) return device.do_ssd_scan_backward(gradients, d_y, d_state_after, in, params);
+    Arena::Scope scope(arena_);
+    Tensor wide_d_y = d_y;
+    if (d_y.dtype() != wide) {
+      wide_d_y = arena_.take(wide, d_y.shape());
+      run_within(OpId::ssd_scan_backward, [&] { cast(wide_d_y, d_y); });
+    }
+    device.do_ssd_scan_backward(gradients, wide_d_y, d_state_after, in,
+                                {SsdForm::chunk, 1, {}, {}});
+  };
+  run_op<&Ops::ssd_scan_backward>(OpId::ssd_scan_backward, run, gradients, d_y, d_state_after, in,
+                                  params);
   const int64_t tokens = call.extent('T');
-  dispatch<&Ops::ssd_scan_backward, &DeviceOps::do_ssd_scan_backward>(
-      OpId::ssd_scan_backward, call.storage, {tokens, call.extent('N'), in.x.dim(0) * tokens},
-      gradients, d_y, d_state_after, in, params);
+  const std::array<int64_t, 3> sums{tokens, call.extent('N'), in.x.dim(0) * tokens};
+  record(OpId::ssd_scan_backward, call.storage, sums);
 }
 
 void Ops::linear_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& d_bias,

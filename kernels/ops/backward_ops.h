@@ -49,6 +49,19 @@ void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label
 // whose label is not `ignored`; 0 in the others.
 void cross_entropy_backward(const Tensor& d_logits, const Tensor& logits, const Tensor& labels,
                             const Tensor& d_loss, int64_t ignored = -100);
+// The cross entropy of a head: l = R(x W^T), then R(l scale) where the scale is not 1, then
+// softcap(l) where there is one; loss as cross_entropy's of l. x [N, K], weight [V, K], loss and
+// labels as there. Default: linear, scale, softcap, cross_entropy. A device's own holds a part of
+// the logits at a time, rounded alike. transformers: lm_head and ForCausalLMLoss.
+void linear_cross_entropy(const Tensor& loss, const Tensor& x, const Tensor& weight,
+                          const Tensor& labels, const LogitLossParams&);
+// With e = cross_entropy_backward of l, then softcap_backward and R(e scale), where the forward
+// has them: d_x = R(e W), d_weight = R(e^T x), the sum over all rows in one accumulator. Default:
+// these ops; a device's own makes the logits of some rows, and again those of some columns, which
+// it never adds up in storage.
+void linear_cross_entropy_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& x,
+                                   const Tensor& weight, const Tensor& labels, const Tensor& d_loss,
+                                   const LogitLossParams&);
 // Without states: with z = R(the forward's sum) and e = d_out f'(z), or d_out: d_x[b, t, c] =
 // R(sum over k of weight[c, 0, k] e[b, t + K - 1 - k, c]), d_weight[c, 0, k] = R(sum over b and t
 // of e[b, t, c] x[b, t - K + 1 + k, c]), d_bias = R(sum over b and t of e).
@@ -64,8 +77,9 @@ void causal_conv1d_backward(const Tensor& d_x, const Tensor& d_weight, const Ten
 void sdpa_backward(const Tensor& d_q, const Tensor& d_k, const Tensor& d_v, const Tensor& d_out,
                    const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
                    const Tensor& lse, const AttentionMask& mask, const SdpaParams&);
-// Of ssd_scan's chunk form: `gradients` are those of the inputs (that of the state may be
-// undefined), d_y and d_state_after (may be undefined) those of its results, dtypes alike.
+// Of ssd_scan: `gradients` are those of the inputs (that of the state may be undefined), d_y and
+// d_state_after (may be undefined) those of its results, dtypes alike: in the step form d_y has
+// x's. Both forms have one derivative, in which nothing is rounded but dt.
 void ssd_scan_backward(const SsdInputs& gradients, const Tensor& d_y, const Tensor& d_state_after,
                        const SsdInputs& in, const SsdParams&);
 // d_x = R(d_out W), d_weight = R(d_out^T x) and d_bias = R(sum of d_out), both over all rows.

@@ -1,6 +1,8 @@
 // DeviceOps: what a device implements, one function per op of ops.h. Operands are checked already.
 #pragma once
 
+#include <utility>
+
 #include "kernels/ops/gemm_call.h"
 #include "kernels/ops/generate_call.h"
 #include "kernels/ops/map_call.h"
@@ -119,6 +121,16 @@ class DeviceOps : public Ops {
                        const AttentionMask& mask, const SdpaParams& params) {
     compose_sdpa(out, q, k, v, mask, params);
   }
+  virtual void do_linear_cross_entropy(const Tensor& loss, const Tensor& x, const Tensor& weight,
+                                       const Tensor& labels, const LogitLossParams& params) {
+    compose_linear_cross_entropy(loss, x, weight, labels, params);
+  }
+  virtual void do_linear_cross_entropy_backward(const Tensor& d_x, const Tensor& d_weight,
+                                                const Tensor& x, const Tensor& weight,
+                                                const Tensor& labels, const Tensor& d_loss,
+                                                const LogitLossParams& params) {
+    compose_linear_cross_entropy_backward(d_x, d_weight, x, weight, labels, d_loss, params);
+  }
   virtual void do_linear_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& d_bias,
                                   const Tensor& x, const Tensor& weight, const Tensor& d_out) {
     compose_linear_backward(d_x, d_weight, d_bias, x, weight, d_out);
@@ -158,6 +170,17 @@ void Ops::run_op(OpId op, Body body, const Arguments&... arguments) {
   } else {
     do_call(op_call<method>(op, arguments...));
   }
+}
+
+template <class Parts>
+void Ops::run_within(OpId op, const Parts& parts) {
+  struct Unrecorded {
+    std::vector<OpRecord>*&records, *kept = std::exchange(records, nullptr);
+    ~Unrecorded() { records = kept; }
+  };
+  const Unrecorded scope{records_};
+  parts();
+  choice_.begin(op);
 }
 
 template <auto method, auto body, class... Arguments>

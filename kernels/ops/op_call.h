@@ -18,7 +18,7 @@ using OpArgument = std::variant<Tensor, double, bool, int64_t, Axes, PerAxis, Ra
                                 Activation, std::optional<Activation>, ScaleOperation, RotaryStyle,
                                 RmsNormParams, GatedRmsNormParams, AttentionMask, SdpaParams,
                                 SsdInputs, SsdParams, GroupNormParams, ConvParams, PoolParams,
-                                GemmParams, QuantisedParams, QuantizeParams>;
+                                GemmParams, QuantisedParams, QuantizeParams, LogitLossParams>;
 
 struct OpCall {
   OpId op;

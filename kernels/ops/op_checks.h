@@ -75,6 +75,13 @@ inline void require_position(const char* op, const Device& device, const Positio
   require_shape(op, "position", position.stored, {1});
 }
 
+inline void require_step(const char* op, const SsdInputs& in, const SsdParams& params) {
+  require(in.x.dim(1) == 1, op, "the step form takes one token, x has ", in.x.dim(1));
+  require(in.state.defined(), op, "the step form needs a state");
+  require(!params.dt_min && !params.dt_max, op, "dt_min and dt_max are ", params.dt_min.value_or(0),
+          " and ", params.dt_max.value_or(0), ", but only the chunk form clamps: leave them out");
+}
+
 // Room for `tokens` more; a window has twice its slots, and room for any number.
 inline void require_slots(const char* op, int64_t slots, std::optional<int64_t> window,
                           int64_t past, int64_t tokens) {

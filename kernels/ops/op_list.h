@@ -172,6 +172,10 @@ PLUMB_OP(add_rms_norm, .operands = signature("sum[*,C], out[*,C] = x[*,C], resid
 PLUMB_OP(sdpa, .operands = signature("out[B,T,H,E] = q[B,H,T,D], k[B,G,S,D], v[B,G,S,E], key_valid[B,S]: bool?, "
                                "explicit_mask[*]: any?; G divides H"),
          .sums = "DSS")
+PLUMB_OP(linear_cross_entropy, .operands = signature("loss[1]: wide = x[N,K], weight[V,K]: narrow, labels[N]: i64"), .sums = "KVN",
+         .flops = 2, .per = "V", .per_input = true)
+PLUMB_OP(linear_cross_entropy_backward, .operands = signature("d_x[N,K], d_weight[V,K]? = x[N,K], weight[V,K], labels[N]: i64, d_loss[1]: wide"),
+         .sums = "KVN", .flops = 8, .per = "V")  // four products: the logits twice
 PLUMB_OP(linear_backward, .operands = signature("d_x[*,K], d_weight[N,K]?, d_bias[N]? = x[*,K], weight[N,K], d_out[*,N]"),
          .sums = "N", .flops = 4, .per = "N")
 PLUMB_OP(matmul_backward, .operands = signature("d_a[B,H,M,K], d_b[B,G,K,N] = a[B,H,M,K], b[B,G,K,N], d_out[B,H,M,N]; G divides H"),

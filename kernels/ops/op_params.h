@@ -136,6 +136,15 @@ struct QuantizeParams {
   double divisor = 127;  // of the largest magnitude, or, asymmetric, of the range
 };
 
+// Of logits and their cross entropy.
+struct LogitLossParams {
+  int64_t ignored = -100;  // the label that is left out
+  double scale = 1;        // of the logits, before their softcap
+  std::optional<double> softcap = {};
+  int64_t chunk =
+      0;  // logits in memory at a time, in whole rows or columns; 0: the device's choice
+};
+
 struct GatedRmsNormParams {
   double eps = 0;
   int64_t group_size = 0;  // channels that share a mean; divides C

@@ -31,6 +31,7 @@ struct OpRecord {
 };
 
 class DeviceOps;
+struct LogitLossKernels;
 struct QuantisedWeight;
 struct GenerateCall;
 struct IndexAddCall;
@@ -406,29 +407,7 @@ class Ops {
     ran_with_ = inner.contract;
   }
 
-  // Default compositions of the fused ops: what --no-fuse runs.
-  void compose_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                                Activation function);
-  void compose_softcap(const Tensor& out, const Tensor& x, double cap);
-  void compose_scaled_add(const Tensor& out, const Tensor& x, const Tensor& residual,
-                          double factor);
-  void compose_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
-                            const Tensor& residual, const Tensor& weight, const RmsNormParams&);
-  void compose_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const AttentionMask& mask, const SdpaParams&);
-  void compose_linear_backward(const Tensor& d_x, const Tensor& d_weight, const Tensor& d_bias,
-                               const Tensor& x, const Tensor& weight, const Tensor& d_out);
-  void compose_matmul_backward(const Tensor& d_a, const Tensor& d_b, const Tensor& a,
-                               const Tensor& b, const Tensor& d_out, bool transpose_b);
-  void compose_quantised_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                              const Tensor& k_scales, const Tensor& v_scales,
-                              const AttentionMask& mask, const SdpaParams&);
-  // The same of what runs at once: copies, and an upload.
-  void compose_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
-                            const Tensor& v, const Position& past, std::optional<int64_t> window);
-  void compose_advance(const Position& past, int64_t tokens);
-  void compose_argmax(const Tensor& ids, const Tensor& log, const Tensor& logits,
-                      const Position& past);
+#include "kernels/ops/compositions.h"
 
   bool runs_fused(OpId op) const { return fused_[static_cast<size_t>(op)] && overrides(op); }
 
@@ -462,6 +441,14 @@ class Ops {
   template <auto method, class... Arguments>
   void dispatch_generate(const CheckedCall& call, const GenerateCall& generate,
                          const Arguments&... arguments);
+  // Runs ops of this device as parts of `op`: they are not recorded.
+  template <class Parts>
+  void run_within(OpId op, const Parts& parts);
+  // l of linear_cross_entropy, and l before its softcap, where it has one.
+  void make_logits(const Tensor& logits, const Tensor& uncapped, const Tensor& x,
+                   const Tensor& weight, const LogitLossParams& params);
+  // Of e behind the logits' cross entropy, in place, the gradient of x W^T.
+  void leave_logits(const Tensor& gradient, const Tensor& uncapped, const LogitLossParams& params);
   // The operands of a quantised weight [rows, columns], held to its layout.
   QuantisedWeight weight_of(OpId op, const Tensor& codes, const Tensor& scales, const Tensor& zeros,
                             const Tensor& global_scale, const Tensor& group_index,

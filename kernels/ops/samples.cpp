@@ -37,7 +37,7 @@ class Maker {
                 static_cast<uint32_t>(storage)),
         transposed_(chance(2)),
         explicit_mask_(chance(3)),
-        step_(op == OpId::ssd_scan && chance(2)),
+        step_(is_scan() && chance(2)),
         gate_(storage == DType::f32 ? any_dtype() : storage),
         same_(same()),
         mostly_zero_(row_.reduction == Reduction::any),
@@ -169,6 +169,12 @@ class Maker {
     return {1 / std::sqrt(static_cast<double>(extent('D'))),
             chance(2) ? std::optional(2.5) : std::nullopt};
   }
+  // Chunks of one row or column, of some, and all at once.
+  LogitLossParams argument(LogitLossParams*) {
+    constexpr int64_t kChunks[] = {0, 1, 100, 1000};
+    return {ignored_, chance(2) ? 1 : 0.3125, chance(2) ? std::optional(2.5) : std::nullopt,
+            kChunks[choose(4)]};
+  }
   SsdInputs argument(SsdInputs*) {
     const auto next = [&] { return argument(static_cast<Tensor*>(nullptr)); };
     return {next(), next(), next(), next(), next(), next(), next(), next()};
@@ -185,8 +191,10 @@ class Maker {
   }
 
   bool has_labels() const {
-    return row_.id == OpId::cross_entropy || row_.id == OpId::cross_entropy_backward;
+    return row_.id == OpId::cross_entropy || row_.id == OpId::cross_entropy_backward ||
+           row_.id == OpId::linear_cross_entropy || row_.id == OpId::linear_cross_entropy_backward;
   }
+  bool is_scan() const { return std::string_view(row_.name).starts_with("ssd_scan"); }
   int choose(int of) { return static_cast<int>(engine_() % static_cast<uint32_t>(of)); }
   bool chance(int of) { return choose(of) == 0; }
   int64_t one_of(char letter) {
@@ -320,8 +328,7 @@ DType Maker::dtype_of(const Operand& it) {
       if (row_.id == OpId::cast) {
         return written == casts_to_storage_ ? storage_ : static_cast<DType>(choose(kDTypes));
       }
-      if (row_.id == OpId::ssd_scan_backward) return DType::f32;
-      if (row_.id == OpId::ssd_scan) return step_ ? storage_ : DType::f32;
+      if (is_scan()) return step_ ? storage_ : DType::f32;
       return chance(3) ? DType::boolean : storage_;
     default: return storage_;
   }

@@ -6,17 +6,6 @@
 #include "kernels/ops/op_checks.h"
 
 namespace plumb {
-namespace {
-
-void require_step(const SsdInputs& in, const SsdParams& params) {
-  require(in.x.dim(1) == 1, "ssd_scan", "the step form takes one token, x has ", in.x.dim(1));
-  require(in.state.defined(), "ssd_scan", "the step form needs a state");
-  require(!params.dt_min && !params.dt_max, "ssd_scan", "dt_min and dt_max are ",
-          params.dt_min.value_or(0), " and ", params.dt_max.value_or(0),
-          ", but only the chunk form clamps: leave them out");
-}
-
-}  // namespace
 
 void Ops::causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, const Tensor& state_before,
@@ -40,7 +29,7 @@ void Ops::ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& 
   require(params.chunk_size > 0, kOp, "chunk_size is ", params.chunk_size, ", must be positive");
   const int64_t columns = call.extent('N');
   if (step) {
-    require_step(in, params);
+    require_step(kOp, in, params);
     dispatch<&Ops::ssd_scan, &DeviceOps::do_ssd_scan>(OpId::ssd_scan, call.storage, {columns}, y,
                                                       state_after, in, params);
   } else {

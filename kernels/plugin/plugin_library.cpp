@@ -38,6 +38,8 @@ bool needs_version_2(OpId op) {
     case OpId::embedding_backward:
     case OpId::cross_entropy:
     case OpId::cross_entropy_backward:
+    case OpId::linear_cross_entropy:
+    case OpId::linear_cross_entropy_backward:
     case OpId::causal_conv1d_backward:
     case OpId::ssd_scan_backward:
     case OpId::gemm:

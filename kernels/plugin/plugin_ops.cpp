@@ -112,6 +112,11 @@ struct ParamsOf {
     out.scale = p.scale;
     out.cap = p.softcap.value_or(0);
   }
+  void operator()(const LogitLossParams& p) {
+    out.scale = p.scale;
+    out.cap = p.softcap.value_or(0);
+    more.index = p.ignored;
+  }
   void operator()(const GatedRmsNormParams& p) {
     out.eps = p.eps;
     more.group_size = p.group_size;

@@ -182,6 +182,8 @@ def _below(op: Op, shapes: tuple[Shape, ...], params: Mapping[str, Any]) -> int:
         return shapes[0][params["axis"]]
     if "rows" in kinds:
         return ROWS
+    if "outputs" in kinds:
+        return shapes[1][0]
     return shapes[0][-1] if "classes" in kinds else shapes[-1][0]
 
 
@@ -197,7 +199,7 @@ def _operand(
     kind = op.kinds.get(name)
     if kind == "bool":
         return torch.rand(shape, generator=engine) < 0.5
-    if kind in ("ids", "places", "rows", "classes"):
+    if kind in ("ids", "places", "rows", "classes", "outputs"):
         return torch.randint(below, shape, generator=engine)
     if kind == "sum":
         dtype = torch.float32 if dtype.is_floating_point else torch.int32

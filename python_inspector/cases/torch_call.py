@@ -24,7 +24,8 @@ class Op:
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Of operands that are no floats of any value: `bool`; `ids`, below the first extent of the
     last operand; `places`, below the extent of the first operand along the axis; `rows`, below
-    ROWS; `classes`, below the first operand's last extent, or ignored; `wide` floats, float32 in
+    ROWS; `classes`, below the first operand's last extent, or ignored; `outputs`, below the second
+    operand's first extent, or ignored; `wide` floats, float32 in
     every dtype; `finite` or `small` floats; those of which `few` or `most` are not 0, or `equal`
     ones are many."""
     sums_products: bool = False

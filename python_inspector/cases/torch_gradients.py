@@ -108,6 +108,48 @@ def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignored: int) -> 
     return functional.cross_entropy(logits.float(), labels, ignore_index=ignored).reshape(1)
 
 
+def _head(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    rounded: torch.dtype,
+    ignored: int,
+    scale: float,
+    softcap: float | None,
+) -> torch.Tensor:
+    """Of a head's logits, which are stored on the way, and so are their gradients."""
+
+    def stored(logits: torch.Tensor, value: torch.Tensor | None = None) -> torch.Tensor:
+        out = logits if value is None else logits + (value - logits).detach()
+        out = _stored(out, rounded)
+        if out.requires_grad:
+            out.register_hook(lambda g: g.to(rounded).to(g.dtype))
+        return out
+
+    logits = stored(x @ weight.T)
+    if scale != 1:
+        logits = stored(logits * scale)
+    if softcap is not None:
+        parts = torch.tanh((logits / softcap).to(rounded).float()).to(rounded).float()
+        logits = stored(torch.tanh(logits / softcap) * softcap, parts * softcap)
+    return _cross_entropy(logits, labels, ignored)
+
+
+def _head_gradients(
+    x: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, d_loss: torch.Tensor, **params: Any
+) -> dict[str, torch.Tensor]:
+    rounded = x.dtype
+    return _gradients(
+        lambda x, weight: _head(x, weight, labels, rounded, **params), d_loss, x=x, weight=weight
+    )
+
+
+_HEADS: tuple[Mapping[str, Any], ...] = (
+    {"ignored": 1, "scale": 1.0, "softcap": None},
+    {"ignored": -100, "scale": 0.3125, "softcap": 2.5},
+)
+
+
 BACKWARD: dict[str, Op] = {
     "activation_backward": _backward(lambda x, function: _ACTIVATIONS[function](x), *_FUNCTIONS),
     "gated_activation_backward": Op(
@@ -208,6 +250,23 @@ BACKWARD: dict[str, Op] = {
         {"labels": "classes", "logits": "finite", "d_loss": "wide"},
         sums_products=True,
         output="d_logits",
+    ),
+    "linear_cross_entropy": Op(
+        lambda x, weight, labels, **numbers: {
+            "loss": _head(x.float(), weight.float(), labels, x.dtype, **numbers)
+        },
+        (((9, 33), (11, 33), (9,)), ((5, 64), (257, 64), (5,))),
+        _HEADS,
+        {"labels": "outputs", "x": "small", "weight": "small"},
+        sums_products=True,
+        output="loss",
+    ),
+    "linear_cross_entropy_backward": Op(
+        _head_gradients,
+        (((9, 33), (11, 33), (9,), (1,)), ((5, 64), (257, 64), (5,), (1,))),
+        _HEADS,
+        {"labels": "outputs", "x": "small", "weight": "small", "d_loss": "wide"},
+        sums_products=True,
     ),
     "causal_conv1d_backward": Op(
         lambda x, weight, bias, d_out, **numbers: _gradients(

@@ -133,6 +133,10 @@ std::vector<ArgumentEdit> argument_edits() {
       of("scale 1", &SdpaParams::scale, one),
       of("softcap 1 % larger", &SdpaParams::softcap, larger_cap),
       of("softcap left out", &SdpaParams::softcap, left_out),
+      of("ignored label one more", &LogitLossParams::ignored, one_more),
+      of("scale 1 % larger", &LogitLossParams::scale, larger),
+      of("softcap 1 % larger", &LogitLossParams::softcap, larger_cap),
+      of("softcap left out", &LogitLossParams::softcap, left_out),
       of("dt not clamped from below", &SsdParams::dt_min, left_out),
       of("dt not clamped from above", &SsdParams::dt_max, left_out),
   };

@@ -255,6 +255,19 @@ class Calls {
     call(
         {1}, [&](const Tensor& loss) { ops_.cross_entropy(loss, logits, ids); }, DType::f32);
     call({3, 70}, [&](const Tensor& d) { ops_.cross_entropy_backward(d, logits, ids, d_loss); });
+    const Tensor x = input({3, 16}), weight = input({70, 16});
+    const Tensor d_weight = device_.allocate(storage_, {70, 16});
+    for (const int64_t chunk : {0, 70}) {
+      call(
+          {1},
+          [&](const Tensor& out) {
+            ops_.linear_cross_entropy(out, x, weight, ids, {.chunk = chunk});
+          },
+          DType::f32);
+      call({3, 16}, [&](const Tensor& d) {
+        ops_.linear_cross_entropy_backward(d, d_weight, x, weight, ids, d_loss, {.chunk = chunk});
+      });
+    }
     call({5, 70}, [&](const Tensor& d) { ops_.embedding_backward(d, logits, ids); });
   }
 

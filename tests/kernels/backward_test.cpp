@@ -241,6 +241,26 @@ TEST_CASE("gradients of cross entropy: ignored labels have none and do not count
                     Contains("[cross_entropy] id 3 at place 1 of ids is outside [0, 3)"));
 }
 
+TEST_CASE("gradients of a head's cross entropy") {
+  const std::vector<int64_t> labels = {3, -100, 0, 6, -100};
+  const LogitLossParams params{-100, GENERATE(1.0, 0.3), GENERATE(std::optional<double>(), 2.5)};
+  const auto on_device = [&](Ops& ops) {
+    const Tensor out = ops.device().allocate(DType::i64, {5});
+    ops.device().upload(out, labels.data());
+    return out;
+  };
+  Gradient{{{5, 4}, {7, 4}},
+           {1},
+           [&](Ops& ops, const Tensor& out, const Tensors& in) {
+             ops.linear_cross_entropy(out, in[0], in[1], on_device(ops), params);
+           },
+           [&](Ops& ops, const Tensors& d, const Tensors& in, const Tensor& d_out) {
+             ops.linear_cross_entropy_backward(d[0], d[1], in[0], in[1], on_device(ops), d_out,
+                                               params);
+           }}
+      .check();
+}
+
 TEST_CASE("gradients of the causal convolution") {
   const auto function = GENERATE(std::optional<Activation>(), std::optional(Activation::silu));
   const int64_t width = GENERATE(1, 4), tokens = GENERATE(1, 3, 11);
@@ -300,6 +320,17 @@ TEST_CASE("an unknown label or id is an error on every device") {
   fails([&] { ops.cross_entropy(loss, logits, labels); }, "[cross_entropy] id 3 at place 1");
   fails([&] { ops.cross_entropy_backward(gradient, logits, labels, loss); },
         "[cross_entropy_backward] id 3 at place 1");
+  // Of a head, in chunks of one row.
+  const auto x = holding(*device, DType::f32, {2, 2}, {1, 2, 3, 0});
+  const auto weight = holding(*device, DType::f32, {3, 2}, {1, 2, 3, 0, 0, 0});
+  Guarded d_x(*device, DType::f32, {2, 2}), d_weight(*device, DType::f32, {3, 2});
+  const LogitLossParams rows{.chunk = 3};
+  fails([&] { ops.linear_cross_entropy(loss, x, weight, labels, rows); },
+        "cross_entropy] id 3 at place 1");
+  fails([&] { ops.linear_cross_entropy_backward(d_x, d_weight, x, weight, labels, loss, rows); },
+        "cross_entropy_backward] id 3 at place 1");
+  fails([&] { ops.linear_cross_entropy(loss, x, weight, labels, {.softcap = 0}); },
+        "[linear_cross_entropy] softcap is 0, must be positive");
   fails(
       [&] {
         ops.embedding_backward(gradient, logits, whole({0, -1}));

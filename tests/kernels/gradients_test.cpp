@@ -196,20 +196,12 @@ bool agree(const Vector& made, const Vector& expected, const Vector& size) {
   return true;
 }
 
-bool is_step_form(const OpCall& call) {
-  for (const OpArgument& argument : call.arguments) {
-    const auto* params = std::get_if<SsdParams>(&argument);
-    if (params && params->form == SsdForm::step) return true;
-  }
-  return false;
-}
-
 template <class Visit>
 void for_each_case(OpId op, Device& device, Visit visit) {
   for (const OpSample& sample : samples_of(op, DType::f32)) {
     int64_t elements = 0;
     for (const Tensor& t : sample.call.tensors()) elements += t.defined() ? t.numel() : 0;
-    if (elements > kMostElements || is_step_form(sample.call)) continue;
+    if (elements > kMostElements) continue;
     Case made(device, sample);
     if (made.is_of_use()) visit(sample.name, made);
   }

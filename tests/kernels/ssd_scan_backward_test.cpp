@@ -86,11 +86,11 @@ double loss_of(Device& device, const ScanSizes& s, const ScanData& data, const S
 // The gradients of all operands; of the state, and from d_state_after, only with one.
 std::vector<Values> gradients_of(Device& device, const ScanSizes& s, DType dtype,
                                  const ScanData& data, const SsdParams& params, bool with_state,
-                                 Layout layout) {
+                                 Layout layout, std::optional<DType> of_y = {}) {
   const OnDevice operands(device, s, dtype, data, layout);
   const auto shapes = shapes_of(s);
   const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
-  const Guarded d_y = holding(device, wide, shapes[0], data.d_y, layout);
+  const Guarded d_y = holding(device, of_y.value_or(wide), shapes[0], data.d_y, layout);
   const Guarded d_after = holding(device, wide, shapes[kState], data.d_after, layout);
   std::vector<Guarded> to;
   std::vector<Guarded*> outputs;
@@ -156,6 +156,30 @@ TEST_CASE("ssd_scan_backward: devices against the oracle in float64") {
     require_close(got[i], exact[i],
                   Values(exact[i].size(), (4 * std::sqrt(terms) + 32) * kU32 * (1 + largest)));
   }
+}
+
+// One token: with d_y in x's dtype the gradients have the bits that the chunk form has of it.
+TEST_CASE("ssd_scan_backward: the step form is that of one token") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const ScanSizes s{2, 1, 4, 5, 2, 9};
+  ScanData data = data_of(s, dtype);
+  for (double& d : data.d_y) d = round_to(dtype, d);
+  const auto made = [&](const SsdParams& params, DType of_y) {
+    return gradients_of(*device, s, dtype, data, params, true, Layout::padded, of_y);
+  };
+  CHECK(made({SsdForm::step, 256, {}, {}}, dtype) ==
+        made({SsdForm::chunk, 256, {}, {}}, DType::f32));
+  const auto fails = [&](const SsdParams& params, const ScanSizes& sizes, bool with_state,
+                         const std::string& said) {
+    const ScanData other = data_of(sizes, dtype);
+    CHECK_THROWS_WITH(
+        gradients_of(*device, sizes, dtype, other, params, with_state, Layout::padded, dtype),
+        Catch::Matchers::Contains(said));
+  };
+  fails({SsdForm::step, 256, {}, {}}, {1, 2, 2, 4, 1, 8}, true, "takes one token, x has 2");
+  fails({SsdForm::step, 256, {}, {}}, s, false, "needs a state");
+  fails({SsdForm::step, 256, 0.25, {}}, s, true, "only the chunk form clamps");
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ WITHOUT_ROWS = {
     *("index_select", "gather", "index_add", "scatter_add", "concat", "permute", "pad", "flip"),
     *("roll", "fill", "arange", "uniform", "normal"),
     *("embedding_backward", "cross_entropy", "cross_entropy_backward", "quantize", "dequantize"),
+    *("linear_cross_entropy", "linear_cross_entropy_backward"),
 }
 
 
