@@ -23,9 +23,10 @@ from ..errors import RecordError, UsageError
 from ..format.recording import Checkpoint
 from ..recorder.one_call import OneCallRecording
 from . import quantised_ops
+from .op_table import dtypes_of_ops
 from .quantised_ops import OpCall, quantised_calls
 from .torch_call import ROWS, Op, Shape
-from .torch_ops import FLOAT64, NOT_OF_BOOL, OPS, PRODUCT, WHOLE
+from .torch_ops import OPS, PRODUCT
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 """That every op has."""
@@ -122,13 +123,25 @@ def record_ops(
     return count, left_out
 
 
+def recorded_in(word: str) -> frozenset[str]:
+    """The ops of which torch's calls in this dtype, f64 or one of WHOLES, are recorded: those that
+    devices have in it, but for casts, which are recorded from floats, gradients, which are made in
+    float32, and products of whole numbers (PRODUCT)."""
+    table = dtypes_of_ops()
+    kind = "f64" if word == "f64" else "i64" if word in WHOLES else ""
+    return frozenset(
+        name
+        for name in OPS
+        if {kind, word} <= table[name] and name != "cast" and not name.endswith("_backward")
+    )
+
+
 def _calls_of(names: Collection[str], word: str, dtype: torch.dtype, seed: int) -> Iterator[OpCall]:
     if word in DTYPES:
         yield from _all_calls(names, dtype, seed)
         return
     for name in names:
-        of_bool = word == "bool" and name in NOT_OF_BOOL
-        if name in (FLOAT64 if word == "f64" else WHOLE if word in WHOLES else ()) and not of_bool:
+        if name in recorded_in(word):
             like = OPS[name].like
             for case, params, operands in calls(name, OPS[name], dtype, seed):
                 if dtype.is_signed or params.get("value", 0) >= 0:

@@ -307,24 +307,6 @@ OPS |= {
 
 OPS |= BACKWARD | ATTENTION_BACKWARD
 
-_MOVES = ("copy", "index_select", "gather", "concat", "permute", "pad", "flip", "roll")
-_SUMS = ("cumsum", "index_add", "scatter_add")
-
-FLOAT64 = frozenset(
-    (*ELEMENTWISE, *REDUCTIONS, *_MOVES, *_SUMS, "top_k", "scale", "softcap", "scaled_add", "gemm")
-)
-"""Ops that have float64 on devices but the oracle, too."""
-WHOLE = frozenset(
-    (
-        *("add", "sub", "mul", "neg", "abs", "sign", *_OF_EQUAL_ONES, "where"),
-        *("sum", "prod", "min", "max", "argmin", "argmax", "any", "all"),
-        *_MOVES, *_SUMS, "top_k",
-    )
-)  # fmt: skip
-"""Ops that have whole numbers."""
-NOT_OF_BOOL = frozenset({"sub", "neg", "abs", "argmin", "argmax", "top_k"})
-"""Of these those that have no bools."""
-
 
 def _product(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, bias: torch.Tensor, **numbers: Any

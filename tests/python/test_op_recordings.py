@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 
 from python_inspector.cases import quantised_ops
-from python_inspector.cases.op_recordings import CODES, DTYPES, MORE, WHOLES, record_ops
-from python_inspector.cases.torch_ops import FLOAT64, OPS, WHOLE
+from python_inspector.cases.op_recordings import (
+    CODES,
+    DTYPES,
+    MORE,
+    WHOLES,
+    record_ops,
+    recorded_in,
+)
+from python_inspector.cases.op_table import dtypes_of_ops
+from python_inspector.cases.torch_ops import OPS
 from python_inspector.cli import inspector
 
 
@@ -55,7 +63,7 @@ def test_native_ops_give_what_torch_gives_in_more_dtypes(
         assert set(found.values()) <= {"pass", "blind"}, (dtype, found)
         seen = {id.partition(":")[0] for id, status in found.items() if status == "pass"}
         if dtype in ("f64", "i64"):
-            assert seen == (FLOAT64 if dtype == "f64" else WHOLE)
+            assert seen == recorded_in(dtype)
         elif dtype in WHOLES:
             assert len(seen) > 15
         elif dtype in CODES:
@@ -66,10 +74,15 @@ def test_native_ops_give_what_torch_gives_in_more_dtypes(
 def test_ops_have_the_dtypes_that_are_recorded(harness: Path) -> None:
     command = [harness, "support", "--ops", "--device", "cpu"]
     rows = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[1:]
-    dtypes = {row.split()[0]: row.split() for row in rows}
-    assert {op for op in OPS if "i64" in dtypes[op]} - {"cast"} == WHOLE
-    backward = {op for op in OPS if op.endswith("_backward")}
-    assert {op for op in OPS if "f64" in dtypes[op]} - {"cast", "matmul"} - backward == FLOAT64
+    listed = {row.split()[0]: set(row.split()[1:]) for row in rows}
+    table = dtypes_of_ops()
+    assert set(OPS) <= table.keys()
+    words = frozenset().union(*table.values())
+    assert {name: dtypes & words for name, dtypes in listed.items()} == table
+    assert recorded_in("f64") > {"exp", "sum", "gemm", "matmul"}
+    assert recorded_in("i64") > {"add", "sum", "cumsum", "where"}
+    assert "sub" in recorded_in("u8") - recorded_in("bool")
+    assert not {"cast", "gemm", "exp"} & recorded_in("u8")
 
 
 @pytest.mark.host
@@ -120,6 +133,8 @@ CHANGES = {
     "rotary_backward": {"interleaved": True},
     "cross_entropy": {"ignored": 2},
     "cross_entropy_backward": {"ignored": 2},
+    "linear_cross_entropy": {"ignored": 2},
+    "linear_cross_entropy_backward": {"ignored": 2},
 }
 
 

@@ -1,0 +1,1 @@
+../../kernels/ops/op_list.h
