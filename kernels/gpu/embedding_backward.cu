@@ -1,14 +1,11 @@
 // The gradient of an embedding's table: every row is the sum of the gradients of its tokens, in
 // their order.
 //
-// The table is zeroed first. Then a block owns a token and some columns; where no token before it
-// has the same id, it goes through the ids and sums the gradients of those that do, else it is
-// done. Needs no atomics.
-#include <algorithm>
-
+// The table is zeroed, and the ids are sorted (id_order.h). Then a block owns a place among them
+// and some columns: where a row's tokens begin it sums their gradients, else it is done. Needs no
+// atomics.
 #include "kernels/gpu/gpu_ops.h"
-#include "kernels/gpu/ids.h"
-#include "kernels/gpu/reduce.h"
+#include "kernels/gpu/id_order.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -22,17 +19,9 @@ struct TableOperands {
   T* d_weight;
   const T* d_out;
   Rows d_out_rows;
-  Ids ids;
-  Rows id_rows;
-  Divisor ids_width;
+  const IdKey* keys;
   int64_t tokens, weight_stride, vocab, columns, padding;
   float scale;
-  IdError* error;
-
-  __device__ int64_t id(int64_t token) const {
-    const Division at = divide(token, ids_width);
-    return ids.at(id_rows.offset(at.quotient) + at.remainder);
-  }
 };
 
 template <class T>
@@ -44,41 +33,22 @@ __global__ void __launch_bounds__(kThreads) zero_table(TableOperands<T> p) {
   }
 }
 
-struct SameIds {
-  bool same[kThreads];
-};
-
-template <class T, int Wave>
+template <class T>
 __global__ void __launch_bounds__(kThreads) sum_tokens(TableOperands<T> p) {
   wait_for_previous_kernel();
-  auto& shared = block_shared<SameIds>();
-  const int64_t token = block_index().x, own = p.id(token);
-  const int thread = static_cast<int>(thread_index().x);
-  if (own < 0 || own >= p.vocab) {
-    if (thread == 0 && block_index().y == 0) {
-      note_unknown(p.error, OpId::embedding_backward, own, token, p.vocab);
-    }
-    return;
-  }
-  if (own == p.padding) return;
-  float before = 0;
-  for (int64_t i = thread; i < token && before == 0; i += kThreads) before = p.id(i) == own;
-  if (BlockReduction<Wave>().max(before) != 0) return;
-  const int64_t first = (int64_t{block_index().y} * kOwned * kThreads) + thread;
+  const int64_t begin = block_index().x, own = id_of(p.keys[begin]);
+  if (begin > 0 && id_of(p.keys[begin - 1]) == own) return;
+  if (own >= p.vocab || own == p.padding) return;
+  const int64_t first = (int64_t{block_index().y} * kOwned * kThreads) + thread_index().x;
   float sums[kOwned] = {};
-  for (int64_t begin = token; begin < p.tokens; begin += kThreads) {
-    const int64_t mine = begin + thread;
-    block_barrier();  // the flags before these have been read
-    shared.same[thread] = mine < p.tokens && p.id(mine) == own;
-    block_barrier();
-    for (int i = 0; i < kThreads; ++i) {
-      if (!shared.same[i]) continue;
-      const T* row = p.d_out + p.d_out_rows.offset(begin + i);
+  for (int64_t at = begin; at < p.tokens; ++at) {
+    const IdKey key = p.keys[at];
+    if (id_of(key) != own) break;
+    const T* row = p.d_out + p.d_out_rows.offset(place_of(key));
 #pragma unroll
-      for (int j = 0; j < kOwned; ++j) {
-        const int64_t c = first + j * kThreads;
-        if (c < p.columns) sums[j] += to_float(row[c]);
-      }
+    for (int j = 0; j < kOwned; ++j) {
+      const int64_t c = first + j * kThreads;
+      if (c < p.columns) sums[j] += to_float(row[c]);
     }
   }
 #pragma unroll
@@ -93,30 +63,28 @@ __global__ void __launch_bounds__(kThreads) sum_tokens(TableOperands<T> p) {
 void GpuOps::do_embedding_backward(const Tensor& d_weight, const Tensor& d_out, const Tensor& ids,
                                    double scale, int64_t padding) {
   constexpr const char* kOp = "embedding_backward";
+  Arena::Scope scope(arena());
   with_storage(kOp, d_weight.dtype(), [&]<class T>(T) {
+    const IdKey* keys =
+        sorted_ids(*this, OpId::embedding_backward, ids, d_weight.dim(0), id_error());
     const TableOperands<T> p{d_weight.data<T>(),
                              d_out.data<T>(),
                              rows_of(kOp, d_out),
-                             Ids(ids),
-                             rows_of(kOp, ids),
-                             Divisor(std::max<int64_t>(1, ids.dim(-1))),
+                             keys,
                              ids.numel(),
                              d_weight.stride(0),
                              d_weight.dim(0),
                              d_weight.dim(1),
                              padding,
-                             static_cast<float>(scale),
-                             id_error()};
+                             static_cast<float>(scale)};
     if (d_weight.numel() > 0) {
       launch_overlapped<zero_table<T>>(kOp, {grid_of_rows(kOp, p.vocab)}, {kThreads}, 0, stream(),
                                        p);
     }
     if (p.tokens == 0) return;
     const unsigned tiles = grid_for(p.columns, kThreads * kOwned);
-    with_wave(stream(), [&]<int Wave>() {
-      launch_overlapped<sum_tokens<T, Wave>>(kOp, {grid_of_rows(kOp, p.tokens), tiles}, {kThreads},
-                                             0, stream(), p);
-    });
+    launch_overlapped<sum_tokens<T>>(kOp, {grid_of_rows(kOp, p.tokens), tiles}, {kThreads}, 0,
+                                     stream(), p);
   });
 }
 

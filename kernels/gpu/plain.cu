@@ -1,6 +1,6 @@
-// Elementwise ops, reductions, running sums and sums by ids of f64, whole numbers and bools. A
-// thread per element of the output, or a group of threads per result of a reduction, which are
-// combined as a tree.
+// Elementwise ops, reductions and running sums of f64, whole numbers and bools. A thread per
+// element of the output, or a group of threads per result of a reduction, which are combined as a
+// tree.
 #include <algorithm>
 #include <bit>
 
@@ -182,47 +182,6 @@ __global__ void __launch_bounds__(kThreads) running_sums(RunningOperands p) {
   }
 }
 
-struct SumOperands {
-  void* out;
-  const void* x;
-  const void* source;
-  DType dtype;
-  Axes8 extents;  // of out
-  Strides to, of_x, of_source, of_ids;
-  int64_t ids_extents[kMaxRank];
-  Ids ids;
-  int axis;
-  int64_t total;
-};
-
-template <class V>
-__global__ void __launch_bounds__(kThreads) sums_by_ids(SumOperands p) {
-  wait_for_previous_kernel();
-  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
-  if (i >= p.total) return;
-  int64_t to = 0, x = 0, source = 0, ids = 0, own = 0;
-  bool has_ids = true;
-  p.extents.each(i, [&](int axis, int64_t c) {
-    to += c * p.to.at[axis];
-    x += c * p.of_x.at[axis];
-    if (axis == p.axis) {
-      own = c;
-      return;
-    }
-    source += c * p.of_source.at[axis];
-    ids += c * p.of_ids.at[axis];
-    has_ids = has_ids && c < p.ids_extents[axis];
-  });
-  V sum = load_plain<V>(p.dtype, p.x, x);
-  const int64_t terms = has_ids ? p.ids_extents[p.axis] : 0;
-  const int64_t id_step = p.of_ids.at[p.axis], step = p.of_source.at[p.axis];
-  for (int64_t term = 0; term < terms; ++term) {
-    if (p.ids.at(ids + term * id_step) != own) continue;
-    sum = sum + load_plain<V>(p.dtype, p.source, source + term * step);
-  }
-  store_plain<V>(p.dtype, p.out, to, sum);
-}
-
 }  // namespace
 
 void map_plainly(GpuOps& ops, const MapCall& call) {
@@ -254,29 +213,6 @@ void cumsum_plainly(GpuOps& ops, const Tensor& out, const Tensor& x, int axis) {
                                        ops.stream(), p);
   };
   is_whole(x.dtype()) ? go(Whole{}) : go(double{});
-}
-
-void add_by_ids_plainly(GpuOps& ops, const IndexAddCall& call) {
-  const char* op = call.row.name;
-  SumOperands p{call.out.raw(),
-                call.x.raw(),
-                call.source.raw(),
-                call.x.dtype(),
-                Axes8(call.out.shape()),
-                Strides(call.out),
-                Strides(call.x),
-                Strides(call.source),
-                Strides(call.ids),
-                {},
-                Ids(call.ids),
-                call.axis,
-                divisible(op, call.out.numel())};
-  for (int i = 0; i < call.ids.rank(); ++i) p.ids_extents[i] = call.ids.dim(i);
-  const auto go = [&]<class V>(V) {
-    launch_overlapped<sums_by_ids<V>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0,
-                                      ops.stream(), p);
-  };
-  is_whole(call.x.dtype()) ? go(Whole{}) : go(double{});
 }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

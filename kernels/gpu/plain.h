@@ -35,7 +35,6 @@ inline bool computes_plainly(DType dtype) { return dtype == DType::f64 || is_who
 void map_plainly(GpuOps& ops, const MapCall& call);
 void reduce_plainly(GpuOps& ops, const ReduceCall& call);
 void cumsum_plainly(GpuOps& ops, const Tensor& out, const Tensor& x, int axis);
-void add_by_ids_plainly(GpuOps& ops, const IndexAddCall& call);
 // Of f64, floats of 8 bits, i8 and u8.
 void multiply_plainly(GpuOps& ops, const GemmCall& call);
 
