@@ -1,5 +1,8 @@
 #include "blocks/backward.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "kernels/core/error.h"
 #include "kernels/gradients/tape.h"
 
@@ -14,7 +17,7 @@ std::string without(std::string_view prefix, const std::string& name) {
 
 }  // namespace
 
-void run_backward(const BlockEntry& block, const BlockCall& call) {
+std::vector<std::string> run_backward(const BlockEntry& block, const BlockCall& call) {
   Ops& ops = call.ctx.ops;
   Tape tape(ops);
   Tensors inputs, cotangents, outputs;
@@ -32,11 +35,18 @@ void run_backward(const BlockEntry& block, const BlockCall& call) {
   block.run({ctx, call.params, call.weights, inputs, outputs});
   for (const auto& [name, t] : cotangents) tape.seed(seen(outputs.at(name)), seen(t));
   tape.run_backward();
+  std::vector<std::pair<int64_t, std::string>> made;  // by the call that comes last on the way back
   for (const auto& [name, out] : call.outputs) {
     const std::string of = without(kGradient, name);
     const auto input = inputs.find(of);
-    tape.read_gradient(out, input != inputs.end() ? input->second : call.weights.all().at(of));
+    const Tensor& leaf = input != inputs.end() ? input->second : call.weights.all().at(of);
+    tape.read_gradient(out, leaf);
+    made.emplace_back(-tape.first_use(leaf), name);
   }
+  std::ranges::sort(made);
+  std::vector<std::string> names;
+  for (auto& [use, name] : made) names.push_back(std::move(name));
+  return names;
 }
 
 }  // namespace plumb::blocks

@@ -10,6 +10,7 @@
 #include "harness/cli/cli.h"
 #include "harness/io/log.h"
 #include "harness/process/interrupt.h"
+#include "harness/replay/native_block.h"
 #include "harness/replay/replay.h"
 #include "harness/report/chain_text.h"
 #include "harness/report/console.h"
@@ -35,16 +36,24 @@ void check_mode(const VerifyArguments& options) {
 
 std::vector<Loaded> load_for(const VerifyArguments& options) {
   std::vector<Loaded> out = load_all(options);
+  const bool backward = options.selection->direction == kBackward;
   size_t chains = 0;
   for (Loaded& entry : out) {
+    const auto is_single = [&](size_t index) {
+      return !backward || !is_gradient_of_loss(entry.recording->checkpoints()[index]);
+    };
     entry.replay.shadow = options.shadow;
     entry.replay.margins = options.margins;
-    entry.chain = options.mode != "isolated" && entry.recording && entry.recording->chained();
-    if (options.mode == "chained") entry.checkpoints.clear();
-    chains += entry.chain || !entry.error.empty();
+    const bool wanted = options.mode != "isolated" && entry.recording;
+    entry.chain = wanted && !backward && entry.recording->chained();
+    if (options.mode == "chained") std::erase_if(entry.checkpoints, is_single);
+    const bool has_gradients = wanted && !std::ranges::all_of(entry.checkpoints, is_single);
+    chains += entry.chain || has_gradients || !entry.error.empty();
   }
   require(options.mode == "isolated" || chains > 0, "--mode", options.mode, ": none of ",
-          out.size(), " recording(s) has a chained oracle");
+          out.size(), " recording(s) has ",
+          backward ? "gradients of a loss (inspector record --backward --loss cross_entropy)"
+                   : "a chained oracle");
   return out;
 }
 
@@ -235,7 +244,7 @@ class Run {
     if (in_full) std::cout << failure_text(result, colours_wanted(1)) << std::flush;
     else if (options_.verbose)
       std::cout << checkpoint_line(result, colours_wanted(1)) << std::flush;
-    if (result.chain && !failed) {
+    if (result.chain && !failed && options_.mode != "isolated") {
       progress_->erase();
       std::cout << chain_text(result, options_.verbose) << std::flush;
     }
@@ -279,7 +288,8 @@ Action add_verify(CLI::App& app) {
   add_replay_options(app, options);
   app.add_option("--mode", options->mode,
                  "isolated: every checkpoint on recorded inputs; chained: whole models from their "
-                 "ids, where a recording has the chained oracle; both")
+                 "ids, where a recording has the chained oracle, or with --direction backward from "
+                 "their loss; both")
       ->capture_default_str()
       ->check(CLI::IsMember({"isolated", "chained", "both"}));
   app.add_flag("--shadow", options->shadow,

@@ -129,7 +129,7 @@ Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
   try {
     const blocks::BlockCall call{ctx, checkpoint.params, weights, placed.inputs, placed.outputs};
     if (forward_of(checkpoint.block).empty()) block.run(call);
-    else blocks::run_backward(block, call);
+    else out.gradients = blocks::run_backward(block, call);
     out.counters = device.counters().value_or(DeviceCounters{}) - before;
     device.synchronize();
   } catch (...) {

@@ -38,6 +38,7 @@ struct Execution {
   std::map<std::string, Tensor> outputs;  // host, contiguous
   std::map<std::string, uint64_t> sums;   // checksums of the large ones, where wanted
   std::vector<OpRecord> records;
+  std::vector<std::string> gradients;  // names of outputs, from the last ops of the block back
   std::string damage;       // "" or what was written that must not be: a canary, an input
   bool has_ends = false;    // the end of their pages at which operands are may matter
   double seconds = 0;       // of the block alone, the wait for its end included

@@ -9,6 +9,7 @@
 #include "harness/referee/explain.h"
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
+#include "harness/replay/gradient_chain.h"
 #include "harness/replay/native_block.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
@@ -243,6 +244,9 @@ void CheckpointRun::judge_as_recorded(Device& oracle) {
   CheckpointResult& result = replayed_.result;
   judge_made(recording_, checkpoint_, runs_->first.outputs, options_.margins, redrawn(oracle),
              result);
+  if (is_gradient_of_loss(checkpoint_)) {
+    add_gradient_chain(recording_, runs_->first.gradients, result);
+  }
   result.contract =
       contract_text(facts_of(runs_->first.records, dtype_).contract,
                     allows_inside(checkpoint_, recording_, dtype_) ? checkpoint_.inside

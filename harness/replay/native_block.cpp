@@ -9,25 +9,22 @@
 #include "kernels/oracle/arithmetic.h"
 
 namespace plumb::harness {
-namespace {
 
-bool is_loss(const Checkpoint& checkpoint) {
+bool is_gradient_of_loss(const Checkpoint& checkpoint) {
   return forward_of(checkpoint.block) == "module" && checkpoint.function == "loss";
 }
-
-}  // namespace
 
 const blocks::BlockEntry* native_block(const Checkpoint& checkpoint) {
   const std::string_view forward = forward_of(checkpoint.block);
   if (forward.empty()) return blocks::find_block(checkpoint.block);
-  if (is_loss(checkpoint)) return &blocks::model_loss_block();
+  if (is_gradient_of_loss(checkpoint)) return &blocks::model_loss_block();
   const blocks::BlockEntry* block = blocks::find_block(forward);
   return block && block->has_backward ? block : nullptr;
 }
 
 Checkpoint with_params(const Recording& recording, const Checkpoint& checkpoint) {
   Checkpoint out = checkpoint;
-  if (is_loss(checkpoint)) {
+  if (is_gradient_of_loss(checkpoint)) {
     out.params = read_config(recording.config(), checkpoint.params.where() + ": config");
   }
   return out;

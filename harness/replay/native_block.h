@@ -10,6 +10,9 @@
 
 namespace plumb::harness {
 
+// Whether it is of a whole model's gradients, from its loss through all layers.
+bool is_gradient_of_loss(const Checkpoint& checkpoint);
+
 // Null: there is none, or it has no backward.
 const blocks::BlockEntry* native_block(const Checkpoint& checkpoint);
 

@@ -65,9 +65,42 @@ std::string logits_line(const OutputVerdict& logits) {
               " +- ", value_of(logits, "NLL standard error"), '\n');
 }
 
+// "model.layers.1" of a module in it, else the module.
+std::string layer_of(const std::string& path) {
+  const size_t digit = path.find_first_of("0123456789");
+  return digit == std::string::npos || path[digit - 1] != '.'
+             ? path
+             : path.substr(0, path.find('.', digit));
+}
+
+// A loss's gradients, from the loss back: each, or of every layer the worst.
+std::string gradient_table(const ChainReport& chain, bool each) {
+  Table table;
+  table.add_column("      gradient", false);
+  for (const char* title : {"worst statistic", "allowed"}) table.add_column(title, true);
+  table.add_column("", false);
+  std::vector<const ChainRow*> rows;
+  const auto share = [](const ChainRow& row) { return quotient(row.chained, row.chained_limit); };
+  for (const ChainRow& row : chain.rows) {
+    const bool same =
+        !rows.empty() && layer_of(rows.back()->checkpoint) == layer_of(row.checkpoint);
+    if (each || !same) rows.push_back(&row);
+    else if (exceeds(share(row), share(*rows.back()))) rows.back() = &row;
+  }
+  for (const ChainRow* row : rows) {
+    table.add_row({{text("      ", terminal_text(row->output)), ""},
+                   {figure(row->chained), ""},
+                   {figure(row->chained_limit), ""},
+                   {std::string(name_of(row->diagnosis)), ""}});
+  }
+  return table.to_text();
+}
+
 }  // namespace
 
 std::string chain_table(const ChainReport& chain, bool every_step) {
+  const bool of_gradients = !chain.rows.empty() && chain.rows[0].output.starts_with("d_");
+  if (of_gradients) return gradient_table(chain, every_step);
   Table table;
   table.add_column("      checkpoint", false);
   for (const char* title : {"introduced", "allowed", "inherited", "chained", "allowed", "forecast",

@@ -15,6 +15,7 @@ namespace plumb::harness {
 //   chained     error with all that came before, and what is allowed
 //   forecast, excess   of what both together make; excess: chained over it
 //   shadow      error against the float64 block on the chain's own inputs
+// Of a loss's gradients a row is a gradient's, or the worst one's of a layer, from the loss back.
 std::string chain_text(const CheckpointResult& result, bool every_step);
 std::string chain_table(const ChainReport& chain, bool every_step);
 

@@ -59,6 +59,11 @@ void Tape::tape(const OpCall& call) {
       if (rule->reads_value(row.operands.operands.at(i).name)) taped.values[i] = kept(tensors[i]);
     }
   };
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined() && !call.writes(i) && is_held(tensors[i])) {
+      first_uses_.emplace(&tensors[i].storage(), std::ssize(calls_));
+    }
+  }
   keep(false);
   call.on(inner_);
   keep(true);
@@ -105,6 +110,11 @@ void Tape::run_backward() {
     if (any && rule->run) rule->run(step);
   }
   calls_.clear();
+}
+
+int64_t Tape::first_use(const Tensor& leaf) const {
+  const auto found = first_uses_.find(&leaf.storage());
+  return found == first_uses_.end() ? -1 : found->second;
 }
 
 void Tape::read_gradient(const Tensor& out, const Tensor& t) {

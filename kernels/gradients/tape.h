@@ -37,6 +37,9 @@ class Tape final : public Ops {
   void seed(const Tensor& t, const Tensor& cotangent);
   // Goes through all calls, the last one first. Throws Unsupported where an op has no rule.
   void run_backward();
+  // The first of the calls that took it, counted from 0, behind which its gradient is whole; -1:
+  // none did.
+  int64_t first_use(const Tensor& leaf) const;
   // The gradient of t, whose memory nothing has written, in `out`: zero where none came to it.
   void read_gradient(const Tensor& out, const Tensor& t);
 
@@ -69,6 +72,7 @@ class Tape final : public Ops {
   Arena::Scope scratch_;
   std::vector<TapedCall> calls_;
   std::map<const Storage*, Tensor> held_;
+  std::map<const Storage*, int64_t> first_uses_;  // of what is held
   std::map<const Storage*, Shadow> shadows_;
 };
 

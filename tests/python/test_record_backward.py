@@ -361,6 +361,75 @@ def test_a_whole_model_from_its_loss(tmp_path: Path, harness: Path, model: str) 
     assert statuses(verify(loss(1.05), out, backward=True, **asked)) == {"fail"}
 
 
+@pytest.fixture(scope="module")
+def loss_of_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    module, out = built("llama-a1", torch.float32), tmp_path_factory.mktemp("loss") / "llama"
+    assert len(module.model.layers) == 3
+    proof = replace(FAST, loss="cross_entropy")
+    with record(module, out, What(layers=(), blocks=("rms_norm",)), proof), torch.no_grad():
+        module(ids(module))
+    return out
+
+
+CHAIN = ("--direction", "backward", "--mode", "chained")
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("call", "first", "before"),
+    [
+        (1, "layers.2.self_attn.o_proj", "layers.2.post_attention_layernorm.weight"),
+        (4, "layers.0.mlp.down_proj", "layers.1.input_layernorm.weight"),
+        (7, None, None),
+    ],
+)
+def test_a_chain_of_gradients_says_where(
+    loss_of_llama: Path,
+    harness: Path,
+    plugins: Path,
+    tmp_path: Path,
+    call: int,
+    first: str | None,
+    before: str | None,
+) -> None:
+    """One norm of one layer has a wrong gradient: what comes before it, from the loss back, passes,
+    and the module behind it is named."""
+    results, plugin = tmp_path / "results.json", plugins / f"norm_backward_{call}.so"
+    words = ("--fixture", loss_of_llama, *CHAIN, "--json", results, "--device", "cpu")
+    code, said = run_harness(harness, *words, "--plugin", plugin)
+    (result,) = results_of(results).values()
+    chain = result["chain"]
+    order = [row["checkpoint"] for row in chain["rows"]]
+    assert order[0] == "lm_head" and order[-1] == "model.embed_tokens" and len(order) == 30
+    assert order.index("model.layers.2.mlp.down_proj") < order.index("model.layers.2.mlp.up_proj")
+    bad = {row["checkpoint"] for row in chain["rows"] if row["diagnosis"] != "clean"}
+    if first is None:
+        assert code == 0 and not bad and chain["culprit"] is None, said
+        return
+    assert code == 1 and result["status"] == "fail", said
+    assert chain["first_divergence"] == chain["culprit"] == f"model.{first}"
+    assert bad == set(order[order.index(f"model.{first}") :]), bad
+    assert f"the first beyond its limit is d_model.{first}.weight" in result["reason"]
+    assert any(f"before it is d_model.{before}" in line for line in result["details"])
+    assert "wrong here" in said and "inherited" in said
+
+
+@pytest.mark.host
+def test_chains_of_gradients_are_asked_for(
+    loss_of_llama: Path, harness: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "results.json"
+    words = ("--fixture", loss_of_llama, "--direction", "backward", "--json", results)
+    code, said = run_harness(harness, *words, "--device", "cpu", "--mode", "chained")
+    assert code == 0 and set(results_of(results)) == {"model:loss#0/backward"}, said
+    assert "d_lm_head.weight" in said and "d_model.layers.0." in said  # a row a layer
+    code, said = run_harness(harness, *words, "--device", "cpu", "--mode", "both")
+    assert code == 0 and len(results_of(results)) > 1, said
+    without = made(tmp_path, "llama-a1", "f32", layers=(0,))
+    code, said = run_harness(harness, "--fixture", without, *CHAIN, "--device", "cpu")
+    assert code == 2 and "has gradients of a loss (inspector record --backward" in said
+
+
 def test_a_loss_goes_with_gradients(tmp_path: Path, capsys: Any) -> None:
     words = ["record", "--model", "tiny:llama-a1", "--tokens", "5", "--out", str(tmp_path / "no")]
     assert main([*words, "--loss", "cross_entropy"]) == 2
