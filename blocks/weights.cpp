@@ -1,5 +1,8 @@
 #include "blocks/weights.h"
 
+#include <algorithm>
+
+#include "blocks/quantisation.h"
 #include "kernels/core/error.h"
 
 namespace plumb::blocks {
@@ -47,6 +50,23 @@ Tensor Weights::shaped(const std::string& name, const Shape& shape) const {
                         ", the configuration implies ", shape));
   }
   return t;
+}
+
+Tensor Weights::as_stored(const std::string& name, const Shape& shape,
+                          const std::vector<DType>& dtypes, bool optional) const {
+  if (!shared_->tensors) {
+    shared_->asked.emplace(prefix_ + name, shape);
+    shared_->as_stored.emplace(prefix_ + name, Stored{dtypes, optional});
+    return Tensor(no_memory(), dtypes[0], shape);
+  }
+  if (optional && !has(name)) return {};
+  return shaped(name, shape);
+}
+
+const QuantisedScheme* Weights::scheme() const {
+  const QuantisedScheme* scheme = shared_->scheme.get();
+  const std::string module = prefix_.substr(0, prefix_.empty() ? 0 : prefix_.size() - 1);
+  return scheme && scheme->converts(module) ? scheme : nullptr;
 }
 
 Tensor Weights::find(const std::string& name) const {

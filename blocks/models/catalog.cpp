@@ -2,6 +2,7 @@
 
 #include "blocks/models/dialects.h"
 #include "blocks/models/zamba2.h"
+#include "blocks/quantisation.h"
 #include "kernels/core/error.h"
 
 namespace plumb::blocks {
@@ -27,6 +28,9 @@ std::unique_ptr<CausalLm> load_model(const Weights& weights, const Config& confi
   if (!dialect && type != "zamba2") {
     throw Unsupported(text(config.where(), ": model_type \"", type,
                            "\" is not implemented; known: ", known_types()));
+  }
+  if (const Params* quantisation = config.quantisation()) {
+    weights.quantise(std::make_shared<const QuantisedScheme>(read_quantisation(*quantisation)));
   }
   config.dtype();                 // for who chooses one
   config.ignore("eos_token_id");  // for who generates

@@ -209,11 +209,14 @@ void Config::require_off(std::string_view name, std::string_view meaning) const 
                        " is not implemented");
 }
 
+const Params* Config::quantisation() const {
+  return has("quantization_config") ? &published_.object("quantization_config") : nullptr;
+}
+
 void Config::finish() const {
   require_off("is_encoder_decoder", "an encoder");
   require_off("add_cross_attention", "cross attention");
   require_off("is_decoder", "a decoder with cross attention");
-  require_off("quantization_config", "a quantized checkpoint");
   require_off("rope_interleaved", "rotary embedding of neighbouring channels");
   require_off("use_bidirectional_attention", "attention to later tokens");
   const std::string names = published_.untaken();

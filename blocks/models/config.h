@@ -60,6 +60,9 @@ class Config {
   // `rope_scaling` and `rope_theta`.
   Params rotary(int64_t dim, int64_t max_position, const RotaryRules& rules) const;
 
+  // `quantization_config`; null where there is none.
+  const Params* quantisation() const;
+
   // Reads the key; Unsupported with `meaning` unless it is absent, null or false.
   void require_off(std::string_view name, std::string_view meaning) const;
   // A key that this model's code does not read, for a reason that the caller's comment gives.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "blocks/quantisation.h"
 #include "kernels/core/error.h"
 
 namespace plumb::blocks {
@@ -29,6 +30,9 @@ DecoderSizes DecoderSizes::read(const Config& config, int64_t head_dim) {
 }
 
 Linear load_linear(const Weights& weights, int64_t rows, int64_t columns, bool bias) {
+  if (const QuantisedScheme* scheme = weights.scheme()) {
+    return scheme->load(weights, rows, columns, bias);
+  }
   return {weights.shaped("weight", {rows, columns}),
           bias ? weights.shaped("bias", {rows}) : Tensor()};
 }

@@ -137,7 +137,8 @@ void ModelFolder::read_index() {
 DType ModelFolder::dtype() const {
   if (const auto stated = blocks::Config(config_).dtype()) return *stated;
   for (const auto& [name, place] : weights_) {
-    if (is_floating(place.entry.dtype)) return place.entry.dtype;
+    const DType dtype = place.entry.dtype;
+    if (is_floating(dtype) && size_of(dtype) > 1) return dtype;
   }
   return DType::f32;
 }
@@ -172,12 +173,20 @@ void ModelFolder::require_expected(const blocks::Weights& expected) const {
   std::vector<std::string> missing, shapes, unused;
   for (const auto& [name, shape] : expected.asked()) {
     const auto found = weights_.find(name);
+    const auto kept = expected.asked_as_stored().find(name);
+    const bool stays = kept != expected.asked_as_stored().end();
     if (found == weights_.end()) {
-      missing.push_back(name);
+      if (!stays || !kept->second.optional) missing.push_back(name);
       continue;
     }
     const SafetensorsEntry& entry = found->second.entry;
-    if (!(entry.shape == shape)) {
+    if (stays) {
+      const std::vector<DType>& dtypes = kept->second.dtypes;
+      if (!(entry.shape == shape) || std::ranges::find(dtypes, entry.dtype) == dtypes.end()) {
+        shapes.push_back(text(name, ' ', name_of(entry.dtype), ' ', entry.shape, " instead of ",
+                              name_of(dtypes[0]), ' ', shape));
+      }
+    } else if (!(entry.shape == shape)) {
       shapes.push_back(text(name, ' ', entry.shape, " instead of ", shape));
     } else if (!is_floating(entry.dtype) || size_of(entry.dtype) < 2) {
       shapes.push_back(text(name, " in ", name_of(entry.dtype), " instead of f32, f16 or bf16"));
@@ -229,7 +238,11 @@ std::unique_ptr<blocks::CausalLm> ModelFolder::load(Device& device, DType dtype)
   require_expected(expected);
   auto tensors = std::make_shared<blocks::Weights::Map>();
   for (const auto& [name, shape] : expected.asked()) {
-    tensors->emplace(name, placed(weights_.at(name), device, dtype));
+    const auto found = weights_.find(name);
+    if (found == weights_.end()) continue;  // it need not be there
+    const bool stays = expected.asked_as_stored().contains(name);
+    tensors->emplace(name,
+                     placed(found->second, device, stays ? found->second.entry.dtype : dtype));
   }
   device.synchronize();
   check();

@@ -10,6 +10,14 @@ namespace {
 // As in recordings, and lists of strings, which those never have ("layer_types").
 blocks::Params::Value read_setting(JsonValue value, const std::string& where) {
   using Kind = JsonValue::Kind;
+  if (value.kind() == Kind::object) {
+    blocks::Params out(where);
+    for (const JsonMember member : value.members()) {
+      const std::string name = read_key(member);
+      out.set(name, read_setting(member.value, where + '.' + name));
+    }
+    return out;
+  }
   if (value.kind() != Kind::array) return read_param(value, where);
   std::vector<std::string> words;
   for (const JsonValue item : value.items()) {

@@ -180,7 +180,9 @@ TEST_CASE("what a configuration asks for is read, refused, or unknown") {
 
 TEST_CASE("a feature that is not implemented is unsupported") {
   const auto [more, expected] = GENERATE(table<const char*, const char*>({
-      {R"("quantization_config": {"bits": 4})", "a quantized checkpoint is not implemented"},
+      {R"("quantization_config": {"quant_method": "hqq"})",
+       "quantization_config: quant_method is \"hqq\", which is not implemented; known are gptq, "
+       "awq"},
       {R"("rope_scaling": {"type": "su", "factor": 2})", "rotary type \"su\""},
       {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor is 0.5, expected 1 in this model"},
       {R"("hidden_act": "relu")", "hidden_act is \"relu\""},
