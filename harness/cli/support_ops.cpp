@@ -31,7 +31,7 @@ std::string dtypes_of(OpId op, Device& device, Device& oracle) {
 }  // namespace
 
 int print_op_support(const std::string& device_names, const Step& step) {
-  constexpr int kOp = 27, kDevice = 62;
+  constexpr int kOp = 30, kDevice = 62;
   const auto devices = open_devices(device_names, "", 0);
   const auto oracle = open_device("oracle");
   std::cout << std::left << std::setw(kOp) << "op";
