@@ -338,6 +338,39 @@ TEST_CASE("an unknown label or id is an error on every device") {
       "[embedding_backward] id -1 at place 1");
 }
 
+// More ids than one block sorts, of which many are equal: each sum has its terms in their order.
+TEST_CASE("sums by ids add from the first place on, of many ids") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const int64_t tokens = GENERATE(1, 256, 257, 1500), rows = 7, columns = 3;
+  const Values d = random_values(DType::f32, tokens * columns, 5);
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < tokens; ++i) ids.push_back(i * i % 11 % rows);
+  const Tensor on_device = device->allocate(DType::i64, {tokens});
+  device->upload(on_device, ids.data());
+  Values sums(static_cast<size_t>(rows * columns), 0);
+  std::vector<float> in_order(sums.size(), 0.0f);
+  for (size_t i = 0; i < d.size(); ++i) {
+    const size_t to = static_cast<size_t>(ids[i / 3]) * 3 + i % 3;
+    sums[to] += d[i];
+    in_order[to] += static_cast<float>(d[i]);
+  }
+  const auto d_out = holding(*device, DType::f32, {tokens, columns}, d);
+  const auto zeros = holding(*device, DType::f32, {rows, columns}, Values(sums.size(), 0));
+  Guarded d_weight(*device, DType::f32, {rows, columns}),
+      added(*device, DType::f32, {rows, columns});
+  device->ops().embedding_backward(d_weight, d_out, on_device);
+  device->ops().index_add(added, zeros, on_device, d_out, 0);
+  device->synchronize();
+  const bool wide = device->name() == "oracle";
+  for (const Guarded* made : {&d_weight, &added}) {
+    const Values got = made->get();
+    for (size_t i = 0; i < got.size(); ++i) {
+      INFO("row " << i / 3 << " of " << tokens << " ids");
+      CHECK(got[i] == (wide ? round_to(DType::f32, sums[i]) : static_cast<double>(in_order[i])));
+    }
+  }
+}
+
 // A sum over 4096 tokens that was rounded to storage on the way would be off by many units.
 TEST_CASE("gradients of weights are summed in float32") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
