@@ -97,6 +97,8 @@ MACRO_FILES = (
     "kernels/ops/layouts.cpp",
     "kernels/emu/tsan_entry.cpp",
     "kernels/emu/fiber.cpp",
+    "kernels/vulkan/vulkan_api.h",
+    "kernels/vulkan/vulkan_api.cpp",
     "kernels/ops/device_ops.h",
     "kernels/ops/op_id.h",
     "kernels/ops/table_rows.h",

@@ -16,6 +16,7 @@
 #include "kernels/oracle/oracle_device.h"
 #include "kernels/plugin/plugin_device.h"
 #include "kernels/portable/emulated.h"
+#include "kernels/vulkan/vulkan_device.h"
 
 namespace plumb {
 namespace {
@@ -67,6 +68,11 @@ const std::vector<Kind>& kinds() {
     numbered("hip", list_hip_devices, open_hip_device),
 #else
       absent("hip", true, "this build has no HIP backend; build with --preset hip"),
+#endif
+#if defined(PLUMB_HAS_VULKAN)
+    numbered("vulkan", list_vulkan_devices, open_vulkan_device),
+#else
+      absent("vulkan", true, "this build has no Vulkan: install libvulkan-dev and build again"),
 #endif
 #if defined(PLUMB_HAS_OPENCL)
     numbered("opencl", list_opencl_devices, open_opencl_device),

@@ -1,4 +1,4 @@
-# The GPU backends: PLUMB_WITH_CUDA and PLUMB_WITH_HIP say whether they are built. Each says why not.
+# The GPU backends: PLUMB_WITH_CUDA, PLUMB_WITH_HIP and PLUMB_WITH_VULKAN say whether they are built. Each says why not.
 include(CheckLanguage)
 
 set(PLUMB_WITH_CUDA FALSE)
@@ -62,3 +62,25 @@ if(PLUMB_HIP STREQUAL ON AND NOT PLUMB_WITH_HIP)
   message(FATAL_ERROR "PLUMB_HIP is ON, but HIP is not usable: ${hip_text}")
 endif()
 message(STATUS "HIP: ${hip_text}")
+
+# Vulkan: its headers and a compiler of shaders; loader and driver only where a device is opened.
+set(PLUMB_WITH_VULKAN FALSE)
+set(vulkan_text "switched off (PLUMB_VULKAN=OFF)")
+if(NOT PLUMB_VULKAN STREQUAL OFF)
+  find_path(PLUMB_VULKAN_INCLUDE_DIR vulkan/vulkan_core.h)
+  find_program(PLUMB_GLSLANG glslangValidator)
+  mark_as_advanced(PLUMB_VULKAN_INCLUDE_DIR PLUMB_GLSLANG)
+  if(NOT PLUMB_VULKAN_INCLUDE_DIR)
+    set(vulkan_text "no vulkan/vulkan_core.h; package libvulkan-dev has it")
+  elseif(NOT PLUMB_GLSLANG)
+    set(PLUMB_WITH_VULKAN TRUE)
+    set(vulkan_text "without shaders: no glslangValidator; package glslang-tools has it")
+  else()
+    set(PLUMB_WITH_VULKAN TRUE)
+    set(vulkan_text "shaders by ${PLUMB_GLSLANG}")
+  endif()
+endif()
+if(PLUMB_VULKAN STREQUAL ON AND NOT (PLUMB_WITH_VULKAN AND PLUMB_GLSLANG))
+  message(FATAL_ERROR "PLUMB_VULKAN is ON, but Vulkan is not usable: ${vulkan_text}")
+endif()
+message(STATUS "Vulkan: ${vulkan_text}")

@@ -1,5 +1,5 @@
 # Build options and the compiler settings that every target shares.
-foreach(backend ONEDNN CUDA HIP OPENCL)
+foreach(backend ONEDNN CUDA HIP OPENCL VULKAN)
   set(PLUMB_${backend} AUTO CACHE STRING "Build the ${backend} backend: AUTO (if found), ON (an error if not) or OFF")
   set_property(CACHE PLUMB_${backend} PROPERTY STRINGS AUTO ON OFF)
   if(NOT PLUMB_${backend} MATCHES "^(AUTO|ON|OFF)$")
