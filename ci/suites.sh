@@ -140,6 +140,26 @@ verify_portable_ops() {
     build/cpu/bin/harness --suite ops --device "$devices" --junit "$junit" || true
 }
 
+# The recordings of a model of each kind on Vulkan, half of all checkpoints; at night all, and every op.
+verify_vulkan() {
+  local junit=$logs/verify-vulkan.xml
+  has_device vulkan:0 || return 0
+  suite verify-vulkan "$junit" build/cpu/bin/harness --device vulkan:0 --repeat 1 --fixture fixtures/blocks \
+    --fixture fixtures/gemma2-a4 --fixture fixtures/zamba2-a6 --fixture fixtures/zamba2-a7 \
+    --fixture fixtures/zamba2-a8 --junit "$junit" || true
+}
+verify_vulkan_all() {
+  local junit=$logs/verify-vulkan-all.xml
+  has_device vulkan:0 || return 0
+  suite verify-vulkan-all "$junit" build/cpu/bin/harness --device vulkan:0 --repeat 1 --junit "$junit" || true
+}
+verify_vulkan_ops() {
+  local junit=$logs/verify-vulkan-ops.xml
+  has_device vulkan:0 || return 0
+  suite verify-vulkan-ops "$junit" \
+    build/cpu/bin/harness --suite ops --device vulkan:0 --junit "$junit" || true
+}
+
 # The same with the exact bounds of every operand, with every race a fault.
 verify_emu_check() {
   local junit=$logs/verify-emu-check.xml
@@ -298,7 +318,8 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_32 verify_emu_composed verify_portable_ops check_implementations_emu test_faults test_checked verify_ops_composed verify_asan_ops
+  verify_vulkan_ops verify_vulkan_all verify_emu_32 verify_emu_composed verify_portable_ops check_implementations_emu
+  test_faults test_checked verify_ops_composed verify_asan_ops
   judge_corpus test_python_at_night build_wheel build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.

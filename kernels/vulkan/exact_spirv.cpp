@@ -36,6 +36,7 @@ enum Opcode : uint32_t {
 };
 constexpr uint32_t kNoContraction = 42;                                       // a decoration
 constexpr uint32_t kDenormPreserve = 4464, kSignedZeroInfNanPreserve = 4466;  // capabilities
+constexpr uint32_t kStorageBuffer16Bit = 4433, kStorageBuffer8Bit = 4448;
 constexpr uint32_t kDenormPreserveMode = 4459, kSignedZeroInfNanPreserveMode = 4461;
 
 // Extended instructions count: of floats or not, the decoration does no harm.
@@ -149,6 +150,14 @@ std::vector<uint32_t> exact_spirv(std::string_view kernel, std::span<const uint3
   insert(decorations);
   copy(decorations_at, words.size());
   return out;
+}
+
+bool has_small_elements(std::span<const uint32_t> module) {
+  for (size_t at = kHeaderWords; at < module.size(); at += module[at] >> 16) {
+    if ((module[at] & 0xffff) != kCapability) return false;  // they come first
+    if (module[at + 1] == kStorageBuffer16Bit || module[at + 1] == kStorageBuffer8Bit) return true;
+  }
+  return false;
 }
 
 }  // namespace plumb::vulkan

@@ -23,4 +23,7 @@ struct KeptFloats {
 std::vector<uint32_t> exact_spirv(std::string_view kernel, std::span<const uint32_t> module,
                                   KeptFloats kept);
 
+// Whether the module reads or writes elements of 8 or 16 bits; exact_spirv() has taken it.
+bool has_small_elements(std::span<const uint32_t> module);
+
 }  // namespace plumb::vulkan

@@ -54,11 +54,13 @@ void Pipelines::use_split_products() {
 
 VkPipeline Pipelines::build(const portable::Kernel& kernel) const {
   const std::string name = kernel.source->name;
-  const std::string lacks = lacking(physical_, kernel.storage);
-  if (!lacks.empty()) throw Unsupported(text('[', name, "] ", lacks));
   const Shader embedded = shader_(name, kernel.storage);
   require<DeviceError>(!embedded.empty(), "vulkan", name, ": ", kNoShaders);
   const std::vector<uint32_t> words = exact_spirv(name, embedded, physical_.keeps);
+  // Those for float32 may have masks, or sums of other types.
+  const auto needed = has_small_elements(words) ? portable::Storage::f16 : kernel.storage;
+  const std::string lacks = lacking(physical_, needed);
+  if (!lacks.empty()) throw Unsupported(text('[', name, "] ", lacks));
 
   auto module = structure<VkShaderModuleCreateInfo>(VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO);
   module.codeSize = words.size() * sizeof(uint32_t);

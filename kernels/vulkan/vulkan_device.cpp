@@ -7,15 +7,27 @@
 
 namespace plumb {
 
+namespace {
+
+// What the device's arithmetic does is asked by a kernel.
+DeviceStatus status_of(const std::string& name, const vulkan::PhysicalDevice& device) {
+  if (!device.problem.empty()) return {name, false, device.problem, false};
+  try {
+    return {name, true, open_vulkan_device(name)->describe(), !device.is_cpu};
+  } catch (const Error& error) {
+    return {name, false, error.what(), false};
+  }
+}
+
+}  // namespace
+
 std::vector<DeviceStatus> list_vulkan_devices() {
-  if (!vulkan::has_shaders()) return {{"vulkan", false, std::string(vulkan::kNoShaders), false}};
   std::vector<DeviceStatus> out;
   try {
+    require<DeviceError>(vulkan::has_shaders(), "vulkan", vulkan::kNoShaders);
     const vulkan::Instance instance(vulkan::load_vulkan());
     for (const vulkan::PhysicalDevice& device : instance.devices()) {
-      const bool usable = device.problem.empty();
-      out.push_back({text("vulkan:", out.size()), usable,
-                     usable ? device.description : device.problem, usable && !device.is_cpu});
+      out.push_back(status_of(text("vulkan:", out.size()), device));
     }
   } catch (const Error& error) {
     return {{"vulkan", false, error.what(), false}};

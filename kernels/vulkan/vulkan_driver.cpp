@@ -92,7 +92,7 @@ class VulkanDriver final : public portable::Driver {
 
   uint64_t allocate(size_t bytes) override { return memory_.make(bytes, Where::device).address; }
   void release(uint64_t address) override {
-    synchronize();
+    wait_quietly();
     memory_.release(address);
   }
   void upload(uint64_t to, const void* from, size_t bytes) override;
@@ -116,6 +116,13 @@ class VulkanDriver final : public portable::Driver {
   void barrier();
   void copy(Place from, Place to, size_t bytes);
   uint64_t put_arguments(const void* arguments, size_t bytes);
+  // Before memory is given back, which may be in a destructor: a lost device runs nothing any more.
+  void wait_quietly() {
+    try {
+      synchronize();
+    } catch (const Error&) {
+    }
+  }
   void require_not_recorded(const char* what) const {
     require(!recorded_, what, "while launches are recorded: only kernels can be replayed");
   }
@@ -361,10 +368,7 @@ void VulkanDriver::replay(VkCommandBuffer recorded) {
 }
 
 void VulkanDriver::forget(const Recorded& recorded) {
-  try {
-    synchronize();
-  } catch (const Error&) {  // lost: nothing runs any more
-  }
+  wait_quietly();
   api_.vkFreeCommandBuffers(device_.handle, pool_, 1, &recorded.commands);
   for (const ArgumentBlock& block : recorded.arguments) memory_.release(block.buffer.address);
 }

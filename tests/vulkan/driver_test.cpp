@@ -1,6 +1,7 @@
 // Vulkan's driver alone: memory, launches, graphs and the clock, by the kernel probe.k.
 #include <cmath>
 
+#include "kernels/vulkan/vulkan_device.h"
 #include "tests/vulkan/vulkan_devices.h"
 
 namespace plumb::vulkan {
@@ -154,6 +155,23 @@ TEST_CASE("Vulkan: products of two factors are exact where fma rounds twice") {
   driver->use_split_products();  // pipelines are built again
   launch_probe(*driver, {x + 12, x, x + 4, 1, kFma});
   REQUIRE(floats_at(*driver, x + 12, 1).front() == out);
+}
+
+TEST_CASE("Vulkan: what the arithmetic does is in the description") {
+  if (!can_run()) return;
+  const std::vector<DeviceStatus> all = list_vulkan_devices();
+  const size_t count = Instance(load_vulkan()).devices().size();
+  REQUIRE(all.size() == count);
+  bool cpu = false;
+  for (const DeviceStatus& status : all) {
+    if (!status.usable) continue;
+    const auto device = open_vulkan_device(status.name);
+    REQUIRE(device->name() == status.name);
+    REQUIRE(device->describe() == status.text);
+    REQUIRE_THAT(status.text, Catch::Contains("fma rounds ") && Catch::Contains("subnormals are "));
+    REQUIRE_FALSE((cpu && status.contestant));  // CPUs come last
+    cpu = cpu || !status.contestant;
+  }
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // What goes wrong with Vulkan is said in words: which device, what is missing, what to do. Most of
 // it no driver at hand does, so a loader with replaced functions does it.
+#include <algorithm>
 #include <cstdlib>
 
+#include "kernels/ops/ops.h"
+#include "kernels/portable/portable_device.h"
 #include "tests/vulkan/lying_loader.h"
 #include "tests/vulkan/vulkan_devices.h"
 
@@ -9,7 +12,6 @@ namespace plumb::vulkan {
 namespace {
 
 using Catch::Contains;
-using Catch::Equals;
 
 std::string opened(const LyingLoader& loader, int ordinal = 0) {
   return error_of([&] { open_driver(ordinal, loader.entry()); });
@@ -34,20 +36,20 @@ class Variable {
 };
 
 TEST_CASE("Vulkan: no loader, and a library that is none") {
-  REQUIRE_THAT(error_of([] { load_vulkan("libvulkan-none.so.1"); }),
-               Equals("[vulkan] no Vulkan loader (libvulkan-none.so.1): install libvulkan1 and a "
-                      "driver, for example mesa-vulkan-drivers"));
-  REQUIRE_THAT(error_of([] { load_vulkan("libm.so.6"); }),
-               Equals("[vulkan] libm.so.6 lacks vkGetInstanceProcAddr: is it a Vulkan loader?"));
+  REQUIRE(error_of([] { load_vulkan("libvulkan-none.so.1"); }) ==
+          "[vulkan] no Vulkan loader (libvulkan-none.so.1): install libvulkan1 and a "
+          "driver, for example mesa-vulkan-drivers");
+  REQUIRE(error_of([] { load_vulkan("libm.so.6"); }) ==
+          "[vulkan] libm.so.6 lacks vkGetInstanceProcAddr: is it a Vulkan loader?");
 }
 
 TEST_CASE("Vulkan: no driver") {
   if (!can_run()) return;
   const Variable newer("VK_DRIVER_FILES", "/nonexistent.json");
   const Variable older("VK_ICD_FILENAMES", "/nonexistent.json");
-  REQUIRE_THAT(error_of([] { open_driver(0, load_vulkan()); }),
-               Equals("[vulkan] vkCreateInstance: no driver: install mesa-vulkan-drivers or that "
-                      "of the GPU's vendor"));
+  REQUIRE(error_of([] { open_driver(0, load_vulkan()); }) ==
+          "[vulkan] vkCreateInstance: no driver: install mesa-vulkan-drivers or that "
+          "of the GPU's vendor");
 }
 
 TEST_CASE("Vulkan: a number that no device has") {
@@ -55,16 +57,16 @@ TEST_CASE("Vulkan: a number that no device has") {
   const size_t count = Instance(load_vulkan()).devices().size();
   const LyingLoader loader;
   const std::string rest = text(": ", count, " found; vulkaninfo --summary lists them");
-  REQUIRE_THAT(opened(loader, 9), Equals("[vulkan] no device 9" + rest));
-  REQUIRE_THAT(opened(loader, -1), Equals("[vulkan] no device -1" + rest));
+  REQUIRE(opened(loader, 9) == "[vulkan] no device 9" + rest);
+  REQUIRE(opened(loader, -1) == "[vulkan] no device -1" + rest);
 }
 
 TEST_CASE("Vulkan: a loader without a function") {
   if (!can_run()) return;
   LyingLoader loader;
   loader.replace<PFN_vkVoidFunction>("vkGetBufferDeviceAddress", nullptr);
-  REQUIRE_THAT(opened(loader),
-               Equals("[vulkan] the loader lacks vkGetBufferDeviceAddress: update libvulkan1"));
+  REQUIRE(opened(loader) ==
+          "[vulkan] the loader lacks vkGetBufferDeviceAddress: update libvulkan1");
 }
 
 // What the device has, without the feature that `take` takes away.
@@ -87,13 +89,11 @@ TEST_CASE("Vulkan: a device that lacks a feature") {
   loader.replace("vkGetPhysicalDeviceFeatures2", fewer_features);
   const std::string start = "[vulkan] " + device_name() + " lacks ";
   take = [](Features f) { f.v12.bufferDeviceAddress = VK_FALSE; };
-  REQUIRE_THAT(opened(loader),
-               Equals(start + "bufferDeviceAddress, which addresses of tensors need"));
+  REQUIRE(opened(loader) == start + "bufferDeviceAddress, which addresses of tensors need");
   take = [](Features f) { f.v12.scalarBlockLayout = VK_FALSE; };
-  REQUIRE_THAT(opened(loader),
-               Equals(start + "scalarBlockLayout, which arguments of kernels need"));
+  REQUIRE(opened(loader) == start + "scalarBlockLayout, which arguments of kernels need");
   take = [](Features f) { f.base.features.shaderInt64 = VK_FALSE; };
-  REQUIRE_THAT(opened(loader), Equals(start + "shaderInt64, which addresses of tensors need"));
+  REQUIRE(opened(loader) == start + "shaderInt64, which addresses of tensors need");
 }
 
 TEST_CASE("Vulkan: without 16-bit storage the 16-bit types are unsupported") {
@@ -111,10 +111,36 @@ TEST_CASE("Vulkan: without 16-bit storage the 16-bit types are unsupported") {
       REQUIRE(driver->lacks(storage) == reason);
       const portable::Kernel kernel{&kProbeSource, storage, 0};
       REQUIRE_THROWS_AS(driver->launch(kernel, 1, nullptr, 0), Unsupported);
-      REQUIRE_THAT(error_of([&] { driver->launch(kernel, 1, nullptr, 0); }),
-                   Equals("[probe] " + reason));
+      REQUIRE(error_of([&] { driver->launch(kernel, 1, nullptr, 0); }) == "[probe] " + reason);
     }
   }
+}
+
+TEST_CASE("Vulkan: the device says which op needs 16-bit storage, and runs float32") {
+  if (!can_run()) return;
+  LyingLoader loader;
+  loader.replace("vkGetPhysicalDeviceFeatures2", fewer_features);
+  take = [](Features f) { f.v11.storageBuffer16BitAccess = VK_FALSE; };
+  portable::PortableDevice device("vulkan:0", open_driver(0, loader.entry()));
+  const auto norm = [&](DType dtype) {
+    const Tensor x = device.allocate(dtype, {2, 8}), weight = device.allocate(dtype, {8});
+    device.fill(x, 0);
+    device.fill(weight, 0);
+    device.ops().rms_norm(x, x, weight, {});
+    device.synchronize();
+  };
+  const Tensor x = device.allocate(DType::f32, {2, 8});
+  device.fill(x, 0);
+  device.ops().softmax(x, x);
+  float back[16];
+  device.download(back, x);
+  REQUIRE(std::all_of(std::begin(back), std::end(back), [](float y) { return y == 0.125f; }));
+  REQUIRE_THROWS_AS(norm(DType::bf16), Unsupported);
+  // A kernel for float32 that takes operands of other types as well.
+  REQUIRE_THROWS_AS(norm(DType::f32), Unsupported);
+  REQUIRE(error_of([&] { norm(DType::bf16); }) ==
+          "[rms_norm] vulkan:0: " + device_name() +
+              " has no 16-bit storage (storageBuffer16BitAccess)");
 }
 
 void (*change)(VkPhysicalDeviceProperties&) = nullptr;
@@ -135,24 +161,23 @@ TEST_CASE("Vulkan: an old device, small groups, no queue") {
     LyingLoader loader;
     loader.replace("vkGetPhysicalDeviceProperties2", other_properties);
     change = [](VkPhysicalDeviceProperties& p) { p.apiVersion = VK_API_VERSION_1_1; };
-    REQUIRE_THAT(opened(loader),
-                 Equals(start + " has Vulkan 1.1, 1.2 is needed: update its driver"));
+    REQUIRE(opened(loader) == start + " has Vulkan 1.1, 1.2 is needed: update its driver");
     change = [](VkPhysicalDeviceProperties& p) { p.limits.maxComputeWorkGroupInvocations = 128; };
-    REQUIRE_THAT(opened(loader), Equals(start + " runs groups of 128 threads, kernels have 256"));
+    REQUIRE(opened(loader) == start + " runs groups of 128 threads, kernels have 256");
   }
   LyingLoader loader;
   loader.replace("vkGetPhysicalDeviceQueueFamilyProperties", no_queues);
-  REQUIRE_THAT(opened(loader), Equals(start + " has no queue that computes"));
+  REQUIRE(opened(loader) == start + " has no queue that computes");
 }
 
 TEST_CASE("Vulkan: a build without shaders") {
   if (!can_run()) return;
   const auto driver = open_driver(0, load_vulkan(), [](auto, auto) { return Shader(); });
-  REQUIRE_THAT(error_of([&] {
-                 launch_probe(*driver, {0, 0, 0, 1, kSum});
-               }),
-               Equals("[vulkan] probe: this build has no shaders: install glslang-tools and build "
-                      "again"));
+  REQUIRE(error_of([&] {
+            launch_probe(*driver, {0, 0, 0, 1, kSum});
+          }) ==
+          "[vulkan] probe: this build has no shaders: install glslang-tools and build "
+          "again");
 }
 
 TEST_CASE("Vulkan: a damaged shader does not reach the driver") {
@@ -164,11 +189,10 @@ TEST_CASE("Vulkan: a damaged shader does not reach the driver") {
   while (at < 100 && words[at] >> 16 != 0) at += words[at] >> 16;
   words[at] = 0;
   const auto driver = open_driver(0, load_vulkan(), [&](auto, auto) { return Shader(words); });
-  REQUIRE_THAT(error_of([&] {
-                 launch_probe(*driver, {0, 0, 0, 1, kSum});
-               }),
-               Equals(text("[vulkan] probe: its shader is damaged (word ", at, " of ", words.size(),
-                           "): build again")));
+  REQUIRE(error_of([&] {
+            launch_probe(*driver, {0, 0, 0, 1, kSum});
+          }) == text("[vulkan] probe: its shader is damaged (word ", at, " of ", words.size(),
+                     "): build again"));
 }
 
 VKAPI_ATTR VkResult VKAPI_CALL refused(VkDevice, VkPipelineCache, uint32_t,
@@ -182,10 +206,9 @@ TEST_CASE("Vulkan: a shader that the driver refuses") {
   LyingLoader loader;
   loader.replace("vkCreateComputePipelines", refused);
   const auto driver = open_driver(0, loader.entry());
-  REQUIRE_THAT(error_of([&] {
-                 launch_probe(*driver, {0, 0, 0, 1, kSum});
-               }),
-               Equals("[vulkan] the shader of probe: VkResult -13"));
+  REQUIRE(error_of([&] {
+            launch_probe(*driver, {0, 0, 0, 1, kSum});
+          }) == "[vulkan] the shader of probe: VkResult -13");
 }
 
 VkDeviceSize too_much = 0;
@@ -244,6 +267,7 @@ TEST_CASE("Vulkan: a lost device says so, again and again") {
   REQUIRE(error_of([&] { launch_probe(*driver, {x, x, x, 64, kSum}); }) == lost);
   REQUIRE(error_of([&] { graph->replay(); }) == lost);
   REQUIRE(error_of([&] { floats_at(*driver, x, 1); }) == lost);
+  REQUIRE_NOTHROW(driver->release(x));
 }
 
 }  // namespace
