@@ -5,6 +5,11 @@
 
 FUNCTION float product_error(float a, float b, float product) {  // a b - product, exactly
   if (kFused) return FMA(a, b, -product);
+  float shift = ABS(a) > 7.9e28f   ? 3.552713678800501e-15f
+                : ABS(b) > 7.9e28f ? 281474976710656.0f
+                                   : 1.0f;
+  a *= shift;  // by 2^-48 or 2^48: 4097 of it must be finite
+  b *= shift < 1.0f ? 281474976710656.0f : shift > 1.0f ? 3.552713678800501e-15f : 1.0f;
   float s = 4097.0f * a, t = 4097.0f * b;  // Dekker 1971
   float a1 = s - (s - a), b1 = t - (t - b), a2 = a - a1, b2 = b - b1;
   return ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2;
@@ -15,9 +20,40 @@ FUNCTION float sum_error(float a, float b, float sum) {  // a + b - sum, exactly
 }
 FUNCTION float multiply_add(float a, float b, float c) {  // a b + c, rounded once or nearly so
   if (kFused) return FMA(a, b, c);
-  float product = a * b, sum = product + c;
+  float scale = 1.0f, product = a * b;
+  if (ABS(a) < INF && ABS(b) < INF &&
+      !(ABS(product) < INF)) {  // the sum may be finite all the same
+    if (!(ABS(c) < INF)) return c;
+    scale = 18446744073709551616.0f;  // 2^64
+    if (ABS(a) > ABS(b)) {
+      a *= 5.421010862427522e-20f;
+    } else {
+      b *= 5.421010862427522e-20f;
+    }
+    c *= 5.421010862427522e-20f;
+    product = a * b;
+  } else if (ABS(product) < 1.0e-27f &&
+             ABS(c) < 1.0e-18f) {  // what its rounding left may be too small
+    scale = 5.421010862427522e-20f;
+    if (ABS(a) < ABS(b)) {
+      a *= 18446744073709551616.0f;
+    } else {
+      b *= 18446744073709551616.0f;
+    }
+    c *= 18446744073709551616.0f;
+    product = a * b;
+  }
+  float sum = product + c;
   float rest = sum_error(product, c, sum) + product_error(a, b, product);
-  return ABS(rest) < INF ? sum + rest : sum;
+  float total = sum + rest;
+  if (scale < 1.0f && ABS(total) < 2.168404345e-19f) {  // subnormal: rounded to 2^-149 here, once
+    float unit = 2.584939414e-26f, magic = 3.252606517e-19f;  // 2^-85, 1.5 2^-62
+    float near = (total + magic) - magic, left = (total - near) + (rest - (total - sum));
+    if (left > 0.5f * unit) near += unit;
+    if (left < -0.5f * unit) near -= unit;
+    return near * scale;
+  }
+  return (ABS(rest) < INF ? total : sum) * scale;
 }
 
 // 0 x. Mesa's lavapipe takes a product with the constant 0 for 0, whatever the other factor.
