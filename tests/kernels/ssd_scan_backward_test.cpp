@@ -175,7 +175,7 @@ TEST_CASE("ssd_scan_backward: the step form is that of one token") {
     const ScanData other = data_of(sizes, dtype);
     CHECK_THROWS_WITH(
         gradients_of(*device, sizes, dtype, other, params, with_state, Layout::padded, dtype),
-        Catch::Matchers::Contains(said));
+        Catch::Contains(said));
   };
   fails({SsdForm::step, 256, {}, {}}, {1, 2, 2, 4, 1, 8}, true, "takes one token, x has 2");
   fails({SsdForm::step, 256, {}, {}}, s, false, "needs a state");
