@@ -27,8 +27,8 @@ ROOMS = {
         "portable", "opencl", "vulkan",
     ),
     "harness": (
-        "io", "process", "recording", "judge", "result", "execution", "trace", "referee", "ops",
-        "replay", "model", "chain", "run", "report", "bench", "capi", "cli",
+        "io", "process", "remote", "recording", "judge", "result", "execution", "trace", "referee",
+        "ops", "replay", "model", "chain", "run", "report", "bench", "capi", "cli",
     ),
 }  # fmt: skip
 # What is in no room: the header that external kernels include, below all, and what opens every

@@ -3,7 +3,7 @@
 #include <functional>
 #include <iterator>
 
-#include "kernels/core/device.h"
+#include "kernels/core/device_kinds.h"
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda/cuda_device.h"
@@ -21,13 +21,11 @@
 namespace plumb {
 namespace {
 
-using Open = std::function<std::unique_ptr<Device>(const std::string& name, int threads)>;
-
 struct Kind {
   std::string_view name;
   bool numbered;  // "cuda:1"
   std::function<std::vector<DeviceStatus>()> list;
-  Open open;
+  OpenDevice open;
 };
 
 // One that has no number.
@@ -57,8 +55,8 @@ Kind numbered(const char* name, std::vector<DeviceStatus> (*list)(),
 }
 
 // In the order of preference of "auto".
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> rows = {
+std::vector<Kind>& kinds() {
+  static std::vector<Kind> rows = {
 #if defined(PLUMB_HAS_CUDA)
     numbered("cuda", list_cuda_devices, open_cuda_device),
 #else
@@ -95,9 +93,9 @@ const std::vector<Kind>& kinds() {
   return rows;
 }
 
-std::string kind_of(const std::string& device) { return device.substr(0, device.find(':')); }
+std::string_view kind_of(std::string_view device) { return device.substr(0, device.find(':')); }
 
-const Kind* find_kind(const std::string& device) {
+const Kind* find_kind(std::string_view device) {
   for (const Kind& kind : kinds()) {
     if (kind.name == kind_of(device)) return &kind;
   }
@@ -242,6 +240,13 @@ std::vector<std::string> describe_plugins() {
   for (const Known& it : registry().known) out.push_back(it.description);
   return out;
 }
+
+void add_device_kind(std::string_view kind, OpenDevice open) {
+  if (find_kind(kind)) return;
+  kinds().push_back({kind, true, [] { return std::vector<DeviceStatus>(); }, std::move(open)});
+}
+
+bool is_device_kind(std::string_view device) { return find_kind(device) != nullptr; }
 
 void allow_looser_contracts(bool allowed) { registry().looser_contracts = allowed; }
 bool looser_contracts_allowed() { return registry().looser_contracts; }

@@ -8,6 +8,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/io/escape.h"
+#include "kernels/core/device_kinds.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -156,7 +157,12 @@ void require_plugins_run(const std::vector<std::string>& devices) {
 std::vector<std::string> device_names(const std::string& devices, const std::string& priority) {
   std::vector<std::string> out;
   for (const std::string& name : split_list(devices)) {
-    out.push_back(name == "auto" ? first_usable(priority) : name);
+    const bool of_a_command = !out.empty() && out.back().starts_with("exec:");
+    if (of_a_command && name != "auto" && !is_device_kind(name)) {  // which may have commas
+      out.back() += "," + name;
+    } else {
+      out.push_back(name == "auto" ? first_usable(priority) : name);
+    }
   }
   require(!out.empty(), "--device", "names no device; try auto, or see harness devices");
   require_plugins_run(out);

@@ -16,6 +16,7 @@
 #include "harness/judge/status.h"
 #include "harness/process/interrupt.h"
 #include "harness/process/isolated.h"
+#include "harness/remote/remote_device.h"
 #include "kernels/core/error.h"
 #include "kernels/plugin/plugin_device.h"
 
@@ -209,6 +210,7 @@ int run(int argc, char** argv) {
 
 int program(int argc, char** argv) {
   keep_freed_memory();
+  know_remote_devices();
   remember_command(argc, argv);
   try {
     return checked_output(run(argc, argv));

@@ -33,6 +33,9 @@ class File {
   // and a plain file name; it is opened beneath `folder` or its parent, and no link is followed.
   static File open_beneath(const std::filesystem::path& folder, std::string_view name);
 
+  // What a descriptor is of; BadInput unless it is a regular file, such as one in memory.
+  static File checked(Descriptor descriptor, std::string name);
+
   const std::string& name() const { return name_; }  // for errors
   int64_t size() const { return size_; }             // when it was opened
   int descriptor() const { return descriptor_.number(); }
@@ -46,7 +49,6 @@ class File {
  private:
   File(Descriptor descriptor, std::string name, int64_t size)
       : descriptor_(std::move(descriptor)), name_(std::move(name)), size_(size) {}
-  static File checked(Descriptor descriptor, std::string name);
 
   Descriptor descriptor_;
   std::string name_;

@@ -203,8 +203,10 @@ void write_rows(AtomicFile& file, const Tensor& tensor) {
 
 }  // namespace
 
-std::string safetensors_header(const std::vector<SafetensorsItem>& items) {
+std::string safetensors_header(const std::vector<SafetensorsItem>& items,
+                               const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
   int64_t end = 0;
   for (const auto& [name, dtype, shape] : items) {
     const bool valid =

@@ -59,14 +59,15 @@ bool is_sane_name(std::string_view name);
 // The name that safetensors gives a dtype: "BF16", "BOOL".
 std::string_view safetensors_name(DType dtype);
 
-// What a file of these tensors begins with, one behind the other. Throws UsageError for a name that
-// appears twice or that no reader would take.
+// What a file of these tensors begins with, one behind the other, with words about it where there
+// are any. Throws UsageError for a name that appears twice or that no reader would take.
 struct SafetensorsItem {
   std::string name;
   DType dtype;
   Shape shape;
 };
-std::string safetensors_header(const std::vector<SafetensorsItem>& items);
+std::string safetensors_header(const std::vector<SafetensorsItem>& items,
+                               const std::map<std::string, std::string>& metadata = {});
 
 // Writes host tensors (strided ones as contiguous), atomically. Throws UsageError also where the
 // disk fails.

@@ -35,15 +35,6 @@ void flush_output() {
   std::fflush(nullptr);
 }
 
-std::string how_it_ended(int status) {
-  if (WIFSIGNALED(status)) {
-    const int signal = WTERMSIG(status);
-    return text("was killed by signal ", signal, " (", ::strsignal(signal), ")");
-  }
-  const int code = WEXITSTATUS(status);
-  return code == 0 ? "" : text("exited with code ", code);
-}
-
 [[noreturn]] void run_child(const std::function<void(const Channel&)>& body, Channel channel,
                             pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -62,6 +53,15 @@ std::string how_it_ended(int status) {
 }
 
 }  // namespace
+
+std::string how_it_ended(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return text("was killed by signal ", signal, " (", ::strsignal(signal), ")");
+  }
+  const int code = WEXITSTATUS(status);
+  return code == 0 ? "" : text("exited with code ", code);
+}
 
 std::optional<Channel::Clock::time_point> Channel::deadline_in(double seconds) {
   if (seconds <= 0) return std::nullopt;

@@ -43,6 +43,10 @@ class Channel {
   Descriptor socket_;
 };
 
+// Of waitpid()'s status: "" for exit code 0, "was killed by signal 11 (Segmentation fault)",
+// "exited with code 3".
+std::string how_it_ended(int status);
+
 // A fork of this process. It dies when its parent does, and is gone when this object is. An
 // interrupt is the parent's business: the child ignores SIGINT and SIGTERM.
 class Process {
@@ -58,8 +62,7 @@ class Process {
 
   const Channel& channel() const { return channel_; }
   // Closes the channel, which a child waiting for a message takes as the end of its work, and waits
-  // for it; one that is still there after `grace` is killed. Says how it ended: "" for exit code 0,
-  // "was killed by signal 11 (Segmentation fault)", "exited with code 3".
+  // for it; one that is still there after `grace` is killed. Says how it ended.
   std::string end(std::chrono::milliseconds grace = std::chrono::milliseconds(5000));
   // The same of one that should have sent something: "ended without a result" for exit code 0.
   std::string early_end();

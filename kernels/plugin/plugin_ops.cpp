@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <limits>
 
 #include "kernels/core/error.h"
 #include "kernels/ops/broadcast.h"
 #include "kernels/plugin/access_fault.h"
+#include "kernels/plugin/call_params.h"
 #include "kernels/plugin/confined_call.h"
 
 namespace plumb {
@@ -15,14 +15,6 @@ namespace {
 
 constexpr int64_t kErrorBytes = 512;
 
-// What is passed as a number is the same number on both sides of the border.
-static_assert(static_cast<int>(Activation::gelu_tanh) == PLUMB_GELU_TANH &&
-              static_cast<int>(Activation::tanh) == PLUMB_TANH);
-static_assert(static_cast<int>(FullyMasked::zero) == PLUMB_ZERO &&
-              static_cast<int>(FullyMasked::excluded) == PLUMB_EXCLUDED);
-static_assert(static_cast<int>(QuantLayout::awq) == PLUMB_AWQ &&
-              static_cast<int>(QuantLayout::q6_k) == PLUMB_Q6_K && kLayouts == PLUMB_Q6_K + 1);
-static_assert(static_cast<int>(ScaleRule::shared_exponent) == PLUMB_SHARED_EXPONENT);
 static_assert(kMaxRank == PLUMB_MAX_RANK);
 
 int32_t code_of(DType dtype) {
@@ -55,119 +47,6 @@ plumb_tensor c_tensor(const Tensor& t) {
   }
   return out;
 }
-
-double* number_of(OpId op, plumb_params& params) {
-  switch (row_of(op).number) {
-    case NumberField::eps: return &params.eps;
-    case NumberField::attention_scaling: return &params.attention_scaling;
-    case NumberField::cap: return &params.cap;
-    case NumberField::scale: break;
-  }
-  return &params.scale;
-}
-
-// Writes each argument of a call that is no tensor to its fields.
-struct ParamsOf {
-  OpId op;
-  plumb_params out{};
-  plumb_more_params more{};
-
-  int numbers = 0;  // so far
-
-  void operator()(double value) { (numbers++ == 0 ? *number_of(op, out) : more.shift) = value; }
-  void operator()(bool value) { (op == OpId::top_k ? more.largest : out.transpose_b) = value; }
-  void operator()(int64_t value) {
-    (row_of(op).along_axis      ? more.axis
-     : op == OpId::position_ids ? more.offset
-                                : more.index) = value;
-  }
-  void operator()(const PerAxis& numbers) {
-    std::copy(numbers.at.begin(), numbers.at.end(), std::begin(more.per_axis));
-  }
-  void operator()(const RandomStream& random) {
-    more.seed = random.seed;
-    more.offset = random.offset;
-  }
-  void operator()(Axes axes) { more.axes = axes.set; }
-  void operator()(Activation function) { out.activation = static_cast<int32_t>(function); }
-  void operator()(std::optional<Activation> function) {
-    more.has_activation = function.has_value();
-    if (function) (*this)(*function);
-  }
-  void operator()(ScaleOperation way) { out.divide = way == ScaleOperation::divide; }
-  void operator()(RotaryStyle style) { out.interleaved = style == RotaryStyle::interleaved; }
-  void operator()(const RmsNormParams& p) {
-    out.eps = p.eps;
-    out.weight_offset = p.weight_offset;
-    out.weight_after_rounding = p.rounding == WeightRounding::before;
-  }
-  void operator()(const AttentionMask& mask) {
-    out.causal = mask.causal;
-    out.window = mask.window.value_or(0);
-    out.query_offset = mask.query_offset;
-    out.key_offset = mask.key_offset;
-    out.fully_masked = static_cast<int32_t>(mask.fully_masked);
-  }
-  void operator()(const SdpaParams& p) {
-    out.scale = p.scale;
-    out.cap = p.softcap.value_or(0);
-  }
-  void operator()(const LogitLossParams& p) {
-    out.scale = p.scale;
-    out.cap = p.softcap.value_or(0);
-    more.index = p.ignored;
-  }
-  void operator()(const GatedRmsNormParams& p) {
-    out.eps = p.eps;
-    more.group_size = p.group_size;
-  }
-  void operator()(const GemmParams& p) {
-    out.scale = p.alpha;
-    out.transpose_b = p.transpose_b;
-    more.beta = p.beta;
-    more.transpose_a = p.transpose_a;
-    (*this)(p.function);
-  }
-  void operator()(const GroupNormParams& p) {
-    out.eps = p.eps;
-    more.groups = p.groups;
-  }
-  void operator()(const QuantisedParams& p) {
-    more.layout = static_cast<int32_t>(p.layout);
-    std::copy(p.group.begin(), p.group.end(), std::begin(more.group));
-  }
-  void operator()(const QuantizeParams& p) {
-    more.scale_rule = static_cast<int32_t>(p.rule);
-    more.divisor = p.divisor;
-    std::copy(p.group.begin(), p.group.end(), std::begin(more.group));
-  }
-  void operator()(const ConvParams& p) {
-    more.groups = p.groups;
-    for (size_t axis = 0; axis < 2; ++axis) {
-      more.stride[axis] = p.stride[axis];
-      more.padding[axis] = p.padding[axis];
-      more.dilation[axis] = p.dilation[axis];
-      more.output_padding[axis] = p.output_padding[axis];
-    }
-  }
-  void operator()(const PoolParams& p) {
-    more.counts_padding = p.counts_padding;
-    for (size_t axis = 0; axis < 2; ++axis) {
-      more.kernel[axis] = p.kernel[axis];
-      more.stride[axis] = p.stride[axis];
-      more.padding[axis] = p.padding[axis];
-    }
-  }
-  void operator()(const SsdParams& p) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    more.step = p.form == SsdForm::step;
-    more.chunk_size = p.chunk_size;
-    more.dt_min = p.dt_min.value_or(-kInfinity);
-    more.dt_max = p.dt_max.value_or(kInfinity);
-  }
-  void operator()(const Tensor&) {}
-  void operator()(const SsdInputs&) {}
-};
 
 // What plumb_call::scratch finds behind its context.
 using Scratch = std::function<void*(int64_t bytes)>;
@@ -207,9 +86,8 @@ class PluginCall {
     for (size_t i = 0; i < tensors.size(); ++i) operands_[i].data = data(i);
     call_.tensors = operands_.data();
     call_.count = static_cast<int32_t>(tensors.size());
-    ParamsOf params{op_call.op};
-    for (const OpArgument& argument : op_call.arguments) std::visit(params, argument);
-    call_.params = params.out;
+    const CallParams params = params_of(op_call);
+    call_.params = params.first;
     call_.more = params.more;
     call_.stream = stream;
     call_.scratch = take_scratch;
