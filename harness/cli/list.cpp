@@ -36,7 +36,7 @@ int list_blocks() {
 int list_ops() {
   for (int i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<OpId>(i);
-    std::cout << std::left << std::setw(30) << name_of(op);
+    std::cout << std::left << std::setw(32) << name_of(op);
     if (has_one_formula(op)) {
       std::cout << std::setw(24) << operands_of(row_of(op)) << text_of(op, *row_of(op).formula);
     } else if (row_of(op).reduction) {
