@@ -30,12 +30,14 @@ inline std::vector<std::string> gpu_devices() {
   return out;
 }
 
-// And all emulated ones of this build: the other wave width, those that check every access.
+// And all emulated ones of this build: the other wave width, those that check every access. Portable
+// kernels are others.
 inline std::vector<std::string> gpu_and_emulated_devices() {
   std::vector<std::string> out = gpu_devices();
   for (const DeviceStatus& status : list_devices()) {
     const bool have = std::find(out.begin(), out.end(), status.name) != out.end();
-    if (status.usable && is_emulated(status.name) && !have) out.push_back(status.name);
+    const bool portable = status.name == "emu-portable";
+    if (status.usable && is_emulated(status.name) && !portable && !have) out.push_back(status.name);
   }
   return out;
 }
