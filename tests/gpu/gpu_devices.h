@@ -30,8 +30,8 @@ inline std::vector<std::string> gpu_devices() {
   return out;
 }
 
-// And all emulated ones of this build: the other wave width, those that check every access. Portable
-// kernels are others.
+// And all emulated ones of this build: the other wave width, those that check every access.
+// Portable kernels are others.
 inline std::vector<std::string> gpu_and_emulated_devices() {
   std::vector<std::string> out = gpu_devices();
   for (const DeviceStatus& status : list_devices()) {
