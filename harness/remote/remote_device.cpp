@@ -1,13 +1,13 @@
 #include "harness/remote/remote_device.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 
 #include "harness/remote/python_texts.h"
 #include "harness/remote/remote_worker.h"
 #include "kernels/core/device_kinds.h"
 #include "kernels/core/error.h"
+#include "kernels/core/host_device.h"
 #include "kernels/ops/broadcast.h"
 #include "kernels/ops/ops.h"
 
@@ -47,8 +47,7 @@ class RemoteOps final : public Ops {
   const char* kind_;
 };
 
-// Its tensors are in the host's memory.
-class RemoteDevice final : public Device {
+class RemoteDevice final : public HostDevice {
  public:
   RemoteDevice(std::string name, const char* kind, std::vector<std::string> command)
       : name_(std::move(name)), worker_(name_, std::move(command)), ops_(*this, worker_, kind) {}
@@ -57,24 +56,7 @@ class RemoteDevice final : public Device {
   std::string describe() const override {
     return text(worker_.hello().name, ", ", worker_.hello().ops.size(), " ops");
   }
-  Tensor allocate(DType dtype, const Shape& shape) override {
-    int64_t bytes = 0;
-    require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "allocate", shape,
-            " is larger than 2^63 bytes");
-    return Tensor(host_storage(bytes, this), dtype, shape);
-  }
-  void upload(const Tensor& to, const void* from) override {
-    if (to.bytes() > 0) std::memcpy(to.raw(), from, static_cast<size_t>(to.bytes()));
-  }
-  void download(void* to, const Tensor& from) override {
-    if (from.bytes() > 0) std::memcpy(to, from.raw(), static_cast<size_t>(from.bytes()));
-  }
-  void fill(const Tensor& t, uint8_t byte) override {
-    if (t.bytes() > 0) std::memset(t.raw(), byte, static_cast<size_t>(t.bytes()));
-  }
-  void synchronize() override {}
   Ops& ops() override { return ops_; }
-  const void* host_owner() const override { return this; }
 
  private:
   std::string name_;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,16 @@ def test_names_that_are_no_ops(tmp_path: Path, change: tuple[str, str], words: s
     done = judged(tmp_path, "python:mine", "--block", "rms_norm")
     assert words in done.stdout + done.stderr
     assert done.returncode == 5
+
+
+def test_every_parameter_of_a_plugin_is_sent() -> None:
+    header = (ROOT / "kernels" / "plugin.h").read_text()
+    header = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    fields: list[str] = []
+    for struct in ("plumb_params", "plumb_more_params"):
+        body = header.split(f"typedef struct {struct} {{")[1].split("}")[0]
+        for line in re.findall(r"(?:double|int32_t|int64_t) ([^;]+);", body):
+            fields += [re.sub(r"\[.*", "", name.strip()) for name in line.split(",")]
+    text = (ROOT / "kernels" / "plugin" / "call_params.cpp").read_text()
+    sent = re.findall(r'add\(out, "(\w+)", params\.(?:first|more)\.\1\);', text)
+    assert sent == fields
